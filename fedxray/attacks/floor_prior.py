@@ -1,16 +1,18 @@
 """The floor as a prior: what is known without messages, combined with how well each answer fits the messages.
 
-    P(answer) ~ P(answer without messages) * exp(-weight * misfit),    weight = 1 / temperature
+    P(answer) ~ P(answer without messages)^trust * exp(-weight * misfit),    weight = 1 / temperature
 
-The weight is fitted on what the attacker holds, never on the truth:
-- attributes: the public records, whose values are known, get the same misfits. The weight has the lowest log loss on
-  them, with a prior from models that were fitted without the record. No client trained on them, so that the weight is
-  rather too small where training records fit better than others.
+Both are fitted on what the attacker holds, never on the truth:
+- attributes: the public records, whose values are known, get the same misfits. Trust and weight have the lowest log
+  loss on them, with a prior from models that were fitted without the record. No client trained on them, so that the
+  weight is rather too small where training records fit better than others.
 - sources: public records belong to no client. If a record's owner fits it better, the records in question differ from
-  them by the factor sum_c P(c) exp(-weight * misfit_c); the weight is the one under which this is most likely.
+  them by the factor sum_c P(c) exp(-weight * misfit_c); the weight is the one under which this is most likely, if it
+  is more likely than none by more than luck. The trust is 1.
 - values sought together (from gradients), and labels: a shadow client, whose records the attacker knows, trains by the
   recipe from the models that were sent, and is attacked in the same way.
-A weight is at least LEAST, in units of the misfits' spread: where the prior is even, the best fit decides.
+Both are at least LEAST, the weight in units of the misfits' spread: where the prior is even, the best fit decides, and
+where all fit the same, the prior.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from fedxray.seeds import uniform_like
 Prior = Literal["none", "floor"]
 PRIOR = "Knowledge without messages that is combined with them: none, or the probabilities of the floor."
 LEAST, MOST = 1e-6, 1e3  # of the weight, in units of the misfits' spread
-HALVINGS, TRIED = 60, 100  # steps of the bisection, weights tried for sources
+SWEEPS, HALVINGS = 12, 40  # over trust and weight, and of the bisection for each
+TRIED, LUCK = 100, 2.0  # weights tried for sources, and the log-likelihood that luck may give
 EVEN = 0.1  # share of an even guess in the prior of numbers
 
 
@@ -45,29 +48,47 @@ def grants_of(prior: Prior, *more: str) -> tuple[str, ...]:
     return ("public-records", *more) if prior == "floor" else ()
 
 
-def combined(known: Tensor, misfits: Tensor, weight: float) -> Tensor:
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """How much the log prior and the misfits count."""
+
+    trust: float
+    weight: float
+
+
+def combined(known: Tensor, misfits: Tensor, by: Weights) -> Tensor:
     """Return the log posterior up to a constant, of log priors and misfits, both float64 [records, answers]."""
-    return known - weight * misfits
+    return by.trust * known - by.weight * misfits
 
 
-def fitted_weight(known: Tensor, misfits: Tensor, real: Tensor) -> float:
-    """Return the weight with the lowest log loss of real answers [records], of log priors and misfits of all answers.
+def fitted(known: Tensor, misfits: Tensor, real: Tensor) -> Weights:
+    """Return the weights with the lowest log loss of real answers [records], of log priors and misfits of all answers.
 
-    The slope of the log loss, the mean of misfit(real) - E[misfit], rises with the weight: bisection finds its root.
+    The log loss is convex in both, so each is fitted in turn with the other held.
     """
     usable = torch.isfinite(misfits).all(1)
     known, misfits, real = known[usable], misfits[usable], real[usable]
     unit = spread(misfits)
     if unit == 0:
-        return 1.0
-    misfits = misfits / unit
-    reached = misfits.gather(1, real[:, None])[:, 0]
-    low, high = LEAST, MOST
+        return Weights(trust=1.0, weight=1.0)
+    trust, weight, misfits = 1.0, 1.0, misfits / unit
+    for _ in range(SWEEPS):
+        weight = _best_factor(trust * known, misfits, real)
+        trust = _best_factor(-weight * misfits, -known, real)
+    return Weights(trust=trust, weight=weight / unit)
+
+
+def _best_factor(held: Tensor, misfits: Tensor, real: Tensor) -> float:
+    """Return the factor f with the lowest log loss of softmax(held - f misfits).
+
+    Its slope, the mean of misfit(real) - E[misfit], rises with f: bisection finds its root.
+    """
+    reached, low, high = misfits.gather(1, real[:, None])[:, 0], LEAST, MOST
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
-        expected = (torch.softmax(combined(known, misfits, middle), 1) * misfits).sum(1)
+        expected = (torch.softmax(held - middle * misfits, 1) * misfits).sum(1)
         low, high = (low, middle) if float((reached - expected).mean()) > 0 else (middle, high)
-    return low / unit
+    return low
 
 
 def spread(misfits: Tensor) -> float:
@@ -133,11 +154,11 @@ def drawn_values(prior: Tensor, generator: torch.Generator) -> Tensor:
     return (uniform_like(prior[:, :1], generator) > prior.cumsum(1)[:, :-1]).sum(1)
 
 
-def likeliest_values(candidates: Tensor, known: Tensor, misfits: Tensor, weight: float, **more: Any) -> Evidence:
+def likeliest_values(candidates: Tensor, known: Tensor, misfits: Tensor, by: Weights, **more: Any) -> Evidence:
     """Return the candidates with the largest posterior, and those where all values are equally frequent."""
-    scores = combined(known, misfits, weight)
+    scores = combined(known, misfits, by)
     ordered = scores.sort(1, descending=True).values
-    fair = candidates[(scores - known.exp().mean(0).log()).argmax(1)]
+    fair = candidates[(scores - torch.softmax(by.trust * known, 1).mean(0).log()).argmax(1)]
     evidence = of_attributes(candidates[scores.argmax(1)], (ordered[:, 0] - ordered[:, 1]).to(candidates.dtype), **more)
     return replace(evidence, tensors={**evidence.tensors, "codes_balanced": fair})
 
@@ -145,23 +166,26 @@ def likeliest_values(candidates: Tensor, known: Tensor, misfits: Tensor, weight:
 # Sources
 
 
-def weight_of_sources(known: Tensor, asked: Tensor, public: Tensor) -> float:
+def of_sources(known: Tensor, asked: Tensor, public: Tensor) -> Weights:
     """Return the weight under which the records in question differ from public ones as owned records would.
 
     `known` are log priors of the clients [clients]; misfits [records, clients] count relative to their mean over the
     clients. With A = sum_c P(c) exp(-weight misfit_c) the log-likelihood by record is
         mean over records in question of log A - log of the mean over public records of A.
-    Of TRIED weights the most likely is returned.
+    Of TRIED weights the most likely is returned, but LEAST where it gains no more than LUCK over the fewer records.
     """
     asked, public = (one[torch.isfinite(one).all(1)] for one in (asked, public))
     unit = spread(public)
     if unit == 0 or not len(asked):
-        return 1.0
+        return Weights(trust=1.0, weight=1.0)
     asked, public = ((one - one.mean(1, keepdim=True)) / unit for one in (asked, public))
 
     def likelihood(weight: float) -> float:
-        tilted, even = (torch.logsumexp(combined(known, one, weight), 1) for one in (asked, public))
+        tilted, even = (
+            torch.logsumexp(combined(known, one, Weights(trust=1.0, weight=weight)), 1) for one in (asked, public)
+        )
         return float(tilted.mean() - torch.logsumexp(even, 0)) + math.log(len(public))
 
-    tried = [LEAST, *(10 ** (-3 + 5 * place / TRIED) for place in range(TRIED))]
-    return max(tried, key=likelihood) / unit
+    best = max((10 ** (-3 + 5 * place / TRIED) for place in range(TRIED)), key=likelihood)
+    shown = likelihood(best) * min(len(asked), len(public)) > LUCK
+    return Weights(trust=1.0, weight=(best if shown else LEAST) / unit)

@@ -31,9 +31,8 @@ from fedxray.settings import setting
 Misfits = Callable[[SourceRecords | Records], Tensor]  # of records to all clients [records, clients], lowest first
 
 
-@dataclass(frozen=True, kw_only=True)
 class SourceAttack(Attack):
-    """Base of attacks that assign records to clients by the misfit of each record to each client."""
+    """Base of attacks that assign records to clients."""
 
     kind: ClassVar[Kind] = "sources"
     paper: ClassVar[str] = "hu-2021"
@@ -41,6 +40,11 @@ class SourceAttack(Attack):
     grants: ClassVar[tuple[str, ...]] = ("source-records",)
     floors: ClassVar[tuple[str, ...]] = ("chance", "owner-share")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceByFit(SourceAttack):
+    """Base of attacks that assign records to clients by their misfit to each client's models."""
 
     prior: floor_prior.Prior = setting("none", floor_prior.PRIOR, later=True)
 
@@ -58,14 +62,15 @@ class SourceAttack(Attack):
             shares = torch.tensor([max(asked.counts[client], 0.5) for client in view.clients], device=found.device)
             known = (shares.double() / shares.sum()).log()
             found = found.double()
-            facts["weight"] = weight = floor_prior.weight_of_sources(known, found, misfits(public).double())
-            found = -floor_prior.combined(known, found, weight)
+            weights = floor_prior.of_sources(known, found, misfits(public).double())
+            facts["weight"] = weights.weight
+            found = -floor_prior.combined(known, found, weights)
         owners = torch.tensor(view.clients, device=found.device)[found.argmin(1)]
         return of_sources(owners, facts=facts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceMajority(SourceAttack):
+class SourceMajority(SourceByFit):
     """Which client does each record belong to? The one whose returned model fits it best in most rounds."""
 
     name: ClassVar[str] = "source-majority"
@@ -87,7 +92,7 @@ class SourceMajority(SourceAttack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceFromModel(SourceAttack):
+class SourceFromModel(SourceByFit):
     """Which client does each record belong to? The one whose reconstructed local model fits it best."""
 
     name: ClassVar[str] = "source-from-model"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedxray.attacks import floor_prior
 from fedxray.audit import catalog
 from fedxray.metrics.units import GLUE
 from fedxray.report import states
@@ -319,7 +320,9 @@ def test_a_trace_below_a_floor_that_knows_something_proposes_the_combination() -
 def test_the_attacks_with_a_prior_are_those_of_the_catalogue() -> None:
     made = {name: catalog.resolve("attacks", name) for name in catalog.built_in("attacks")}
     assert sorted(PRIOR) == sorted(
-        name for name, entry in made.items() if any(one.name == "prior" for one in settings_of(entry))
+        name
+        for name, entry in made.items()
+        if any(one.name == "prior" and one.setting.sentence == floor_prior.PRIOR for one in settings_of(entry))
     )
     assert {floor for name in PRIOR for floor in made[name].floors} == {"chance", *INFORMED}
 

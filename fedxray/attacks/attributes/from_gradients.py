@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -277,9 +277,13 @@ class AttributeFromGradients(base.Attack):
             counts=round_counts(self.shares, len(rounds)),
         )  # fmt: skip
         found = max(self._attempts(shadow, context), key=lambda attempt: attempt.cosine_all, default=None)
-        weight = 0.0 if found is None else floor_prior.fitted_weight(known, found.misfits.double(), drawn)
+        weights = (
+            floor_prior.Weights(trust=1.0, weight=0.0)
+            if found is None
+            else floor_prior.fitted(known, found.misfits.double(), drawn)
+        )
         evidence = floor_prior.likeliest_values(
-            task.candidates, known[back], best.misfits.double()[back], weight, facts={**facts, "weight": weight},
+            task.candidates, known[back], best.misfits.double()[back], weights, facts=facts | asdict(weights),
             curve=best.curve, status=best.status, reason=best.reason,
         )  # fmt: skip
         return replace(evidence, rounds_spent=self.active_rounds)

@@ -7,7 +7,7 @@ Ties go to the first value. `criterion = "loss"` compares the training loss, as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -68,8 +68,9 @@ class AttributeFromModel(Attack):
             public, known = view.grants.public_records, floor_prior.of_values(view, candidates)
             assert public is not None
             misfits = self._fits(view, model, candidates, public).T.double()
-            facts["weight"] = weight = floor_prior.fitted_weight(known.public, misfits, known.real)
-            evidence = floor_prior.likeliest_values(candidates, known.asked, fits.T.double(), weight, facts=facts)
+            weights = floor_prior.fitted(known.public, misfits, known.real)
+            facts |= asdict(weights)
+            evidence = floor_prior.likeliest_values(candidates, known.asked, fits.T.double(), weights, facts=facts)
         else:
             ordered = fits.sort(0).values
             evidence = of_attributes(candidates[fits.argmin(0)], ordered[1] - ordered[0], facts=facts)

@@ -13,10 +13,9 @@ Statistics on random inputs: the server has no images of the client. With a netw
 in the space of the model's inputs are predicted much like real images, and the activations that enter the last layer
 are about as large.
 
-`prior = "floor"` (ours) moves the counts towards the class shares of the public records. Shadow clients, which hold
-public records in drawn proportions and train by the recipe from the model that was sent, show the attack's mean square
-error e of a count; v is how much more than that the counts differ from the shares, at least as much as by chance. With
-normal errors the likeliest counts are (v * counts + e * expected) / (v + e).
+`prior = "floor"` (ours) moves the counts towards those expected by the class shares of the public records. Shadow
+clients, which hold public records in drawn proportions and train by the recipe from the model that was sent, show how
+far: with c the counts found and e the expected ones, e + share (c - e) has the lowest square error on them.
 """
 
 from __future__ import annotations
@@ -376,26 +375,26 @@ class LabelAttack(Attack):
             return evidence
         examples = observations.examples_behind(view, self.at)
         assert examples is not None
-        error = self._error(view, context, examples)
-        found, expected = evidence.tensors["counts"].double(), expected_counts(view, examples).double()
-        moved, kept = towards(found, expected, error)
+        expected = expected_counts(view, examples).double()
+        kept = share_kept(*self._on_shadows(view, context, examples), expected)
+        moved = kept * evidence.tensors["counts"].double() + (1 - kept) * expected
         facts = {**evidence.facts, "share_kept": kept}
         return replace(evidence, tensors={"counts": rounded_to(moved, examples)}, facts=facts)
 
-    def _error(self, view: View, context: Context, examples: int) -> float:
-        """Return the mean square error of a count on shadow clients with public records."""
+    def _on_shadows(self, view: View, context: Context, examples: int) -> tuple[Tensor, Tensor]:
+        """Return the counts found and the real ones of shadow clients with public records, both [shadows, classes]."""
         seen, public = observations.observation_at(view, self.at), view.grants.public_records
         assert public is not None
-        errors = []
+        found, real = [], []
         for number in range(SHADOWS):
             draw = fork(context.generator, "shadow", number)
             held = public.take(drawn_by_class(public.y, examples, draw))
             replies = shadow_replies(view, [seen], held, examples, draw)
             # Not stored: the memo knows answers by attack and grants, not by messages.
             alone = Context(generator=draw, root=draw, memo=compute, report=context.report)
-            found = self.counts(replace(view, observations=tuple(replies)), alone).tensors["counts"]
-            errors.append((found - torch.bincount(held.y, minlength=len(found))).double().square().mean())
-        return float(torch.stack(errors).mean())
+            found.append(self.counts(replace(view, observations=tuple(replies)), alone).tensors["counts"].double())
+            real.append(torch.bincount(held.y, minlength=len(found[-1])).double())
+        return torch.stack(found), torch.stack(real)
 
 
 def drawn_by_class(y: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -409,12 +408,14 @@ def drawn_by_class(y: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return torch.stack(rows)
 
 
-def towards(counts: Tensor, expected: Tensor, error: float) -> tuple[Tensor, float]:
-    """Return the likeliest counts [classes] with normal errors of this mean square, and the share kept of `counts`."""
-    by_chance = float((expected * (1 - expected / expected.sum())).mean())
-    beyond = max(float((counts - expected).square().mean()) - error, by_chance)
-    kept = 1.0 if error == 0 else beyond / (beyond + error)
-    return kept * counts + (1 - kept) * expected, kept
+def share_kept(found: Tensor, real: Tensor, expected: Tensor) -> float:
+    """Return the share from 0 to 1 of what was found that, with the rest of what was expected, is closest to the real.
+
+    `found` and `real` are [shadows, classes], `expected` [classes].
+    """
+    moved = found - expected
+    size = float(moved.square().sum())
+    return 1.0 if size == 0 else min(max(float((moved * (real - expected)).sum()) / size, 0.0), 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
