@@ -226,12 +226,9 @@ ATTACKS: Mapping[str, Sequence[str]] = {
     "labels": ("labels-dlf", "labels-ilrg"),
     "model": ("local-model-heuristic", "local-model-linear"),
 }
-# Attacks with a setting prior = "floor", which uses the knowledge of these floors.
-PRIOR = (
-    "attribute-from-gradients", "attribute-from-model", "source-from-model", "source-majority",
-    "labels-dlf", "labels-geng-end", "labels-geng-start", "labels-idlg", "labels-ilrg",
-)  # fmt: skip
-INFORMED = ("majority", "imputation", "owner-share", "marginals")
+# Attacks for which prior = "floor" is proposed (for labels it was never better), and floors whose knowledge it uses.
+PRIOR = ("attribute-from-gradients", "attribute-from-model", "source-from-model", "source-majority")
+INFORMED = ("majority", "imputation", "owner-share")
 SUMS = ("secure-aggregation", "curious-client")  # roles that read no single reply
 
 
