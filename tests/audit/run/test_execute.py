@@ -133,7 +133,8 @@ def test_a_score_that_cannot_be_written_costs_its_own_case_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch, score: Any, status: str, kept: dict[str, Any]
 ) -> None:
     plan, _, cases = planned()
-    monkeypatch.setattr(room, "case_context", lambda *_: (None, SimpleNamespace(truth=None, attack=MembershipLoss())))
+    context = SimpleNamespace(truth=None, attack=MembershipLoss(), own=False)
+    monkeypatch.setattr(room, "case_context", lambda *_: (None, context))
     monkeypatch.setattr(room, "evaluate", lambda _: None)
     monkeypatch.setattr(
         room, "_described", lambda *_: room._without_outcome("ok", "") | {"scores": {"accuracy": score}}
