@@ -156,9 +156,13 @@ def attribute_rows(truth: Truth, client: int | None, seats: tuple[int, ...] = ()
 def attribute_order(
     truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
 ) -> torch.Tensor:
-    """The index [records] of each of these records in the client's own order; for scoring only."""
+    """The index [records] of each of these records in the client's own order; for scoring only.
+
+    Of held-out records at most as many as were trained on, so that the control asks a question of the same size.
+    """
     records = _blanked(truth, records_in_question(truth, client, seats, rows))
-    return _mixed_order(truth, records, "public order", -1 if client is None else client, rows)
+    order = _mixed_order(truth, records, "public order", -1 if client is None else client, rows)
+    return order[: len(records_in_question(truth, client, seats))]
 
 
 def _blanked(truth: Truth, records: Records) -> Records:

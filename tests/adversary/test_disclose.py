@@ -101,6 +101,15 @@ def test_rows_that_look_the_same_are_ordered_by_what_no_adversary_holds(truth: T
     assert first(3, 0.0) == first(3, 0.0)
 
 
+def test_at_most_as_many_held_out_rows_as_were_trained_on(truth: Truth) -> None:
+    swapped = replace(truth, train=(truth.train[0],) * 3, holdout=(truth.train[2],) * 3)
+    found = disclose(swapped, ["public-attributes"], client=1, rows="holdout").public_attributes
+    assert found is not None and len(found.x) == len(truth.train[0]) < len(truth.train[2])
+    assert set(numbers(found)) < set(range(200, 210)) and numbers(found) == numbers(
+        attribute_rows(swapped, 1, (), "holdout")
+    )
+
+
 def test_held_out_rows_in_place_of_training_rows(truth: Truth) -> None:
     found = disclose(truth, ["public-attributes", "oracle-records"], client=2, rows="holdout")
     assert found.public_attributes is not None
