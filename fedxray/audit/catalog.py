@@ -496,9 +496,4 @@ def defence_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, a
     from fedxray.defences.base import Defence
 
     defence: Defence = from_factory(spec, settings, folder, f"{argument}.factory", Defence)
-    with users_code(f"{argument}.factory", f"{spec} to return a defence that describes itself"):
-        words: Any = defence.describe()
-    if not isinstance(words, str):
-        expected = "describe() to return a text"
-        raise BadInput(f"{argument}.factory", expected=expected, got=type(words).__name__, remedy="Return one line.")
     return defence

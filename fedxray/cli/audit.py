@@ -100,9 +100,9 @@ def _print_imports(plan: Plan) -> None:
 def _print_data(plan: Plan, stream: TextIO) -> None:
     """Print how the data was read, so that a misread column is noticed."""
     from fedxray.audit.run.dry_run import understood
-    from fedxray.audit.run.prepare import prepare
+    from fedxray.audit.run.prepare import prepare_first
 
-    prepared = prepare(plan, plan.defences[0].title, plan.seeds[0])
+    prepared = prepare_first(plan)
     for line in understood(prepared):
         print(line, file=stream)
     if plan.transcript is not None:
@@ -120,7 +120,7 @@ def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str 
     from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.grid import expand
     from fedxray.audit.run.preflight import preflight
-    from fedxray.audit.run.prepare import prepare
+    from fedxray.audit.run.prepare import prepare_first
 
     count = worker_count(workers["engine"], workers["jobs"])
     with make_engine(workers["engine"], workers["jobs"], workers["address"]):
@@ -144,7 +144,7 @@ def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str 
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")
     for line in lines:
         print(f"{'left out':<12}{line}")
-    for line in can_settle(plan, prepare(plan, plan.defences[0].title, plan.seeds[0])):
+    for line in can_settle(plan, prepare_first(plan)):
         print(f"{'settles':<12}{printable(line)}")
     print_sum_errors(plan)
     check_room(folder, needed.bytes)
@@ -156,9 +156,9 @@ def print_sum_errors(plan: Plan) -> None:
     if plan.transcript is not None:
         return
     from fedxray.audit.run.dry_run import words
-    from fedxray.audit.run.prepare import prepare
+    from fedxray.audit.run.prepare import prepare_first
 
-    for line in words(plan, prepare(plan, plan.defences[0].title, plan.seeds[0])):
+    for line in words(plan, prepare_first(plan)):
         print(f"{'sums':<12}{printable(line)}")
 
 

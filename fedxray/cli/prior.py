@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedxray.audit.plan import read_plan
-from fedxray.audit.run.prepare import prepare
+from fedxray.audit.run.prepare import prepare_first
 from fedxray.cli.audit import compute_with_one_thread
 from fedxray.data import Dataset, load
 from fedxray.data.catalog import find_loader, names, options_of
@@ -127,7 +127,7 @@ def images_of_plan(file: Path) -> Images:
     free: torch.Tensor | None = None  # [records], True where no client holds the record
     held_hashes: set[str] = set()
     for seed in plan.seeds:
-        prepared = prepare(plan, plan.defences[0].title, seed)
+        prepared = prepare_first(plan, seed)
         dataset = prepared.dataset
         _check_images(dataset)
         held = torch.cat([*prepared.split.train, *prepared.split.holdout])

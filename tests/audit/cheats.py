@@ -22,10 +22,11 @@ from fedxray.attacks.base import Attack, Context, global_models, granted
 from fedxray.attacks.evidence import Evidence, of_membership
 from fedxray.attacks.local_model.active import LocalModelSendBack
 from fedxray.attacks.local_model.baselines import LastReturned
+from fedxray.attacks.membership import MembershipLoss
 from fedxray.audit.plan import read_plan
 from fedxray.audit.run.prepare import prepare
 from fedxray.data.dataset import Space
-from fedxray.defences.base import Defence, Hooks, Work
+from fedxray.defences.base import Defence, Hooks, KnownDefence, Work
 from fedxray.errors import Refused
 from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
@@ -245,7 +246,9 @@ class Ending(Cheat):
             raise Refused("cheat", missing="luck", remedy="Try again.")
         if self.way == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.way == "hang":
+        if self.way == "kill the server":
+            os.kill(os.getppid(), signal.SIGKILL)
+        if self.way in ("hang", "kill the server"):
             while True:
                 pass
         if self.way in ("stay", "stay apart"):
@@ -309,8 +312,41 @@ def curious() -> Defence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Patching(Curious):
+    """A defence that changes the scorer of the process in which it is asked."""
+
+    in_hooks: bool = False
+
+    def hooks(self, work: Work) -> Hooks:
+        """Change nothing of a client's work."""
+        if self.in_hooks:
+            formulas.auc = perfect  # type: ignore[assignment]
+        return Hooks(known=KnownDefence())
+
+    def describe(self) -> str:
+        """Its words, after the change."""
+        formulas.auc = perfect  # type: ignore[assignment]
+        return "patches\x1b[2J"
+
+
+def patching(in_hooks: bool = False) -> Defence:
+    """The defence of a plan."""
+    return Patching(in_hooks=in_hooks)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SendBack(LocalModelSendBack):
     """An active attack of the user's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLoss(MembershipLoss):
+    """An attack of fedxray's as the user's."""
+
+
+def own_loss() -> Attack:
+    """The attack of a plan."""
+    return OwnLoss()
 
 
 def send_back() -> Attack:

@@ -26,6 +26,7 @@ from fedxray.audit.run.comparisons import CaseContext, grant_names
 from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_data
 from fedxray.data import Dataset, Split, split
 from fedxray.data.dataset import USE, Records, rows_by_use
+from fedxray.defences.base import Defence
 from fedxray.errors import BadInput, Refused, printable, some
 from fedxray.federation.recording.format import ARRAYS, MESSAGES, RecordedMessage
 from fedxray.federation.recording.reader import Recording, read_recording, title
@@ -142,7 +143,7 @@ def _bad(expected: str, got: str) -> BadInput:
 MOST_TRIED = 10  # rounds whose loss is computed
 
 
-def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
+def prepare_recorded(plan: Plan, defence: str, seed: int, stated: Defence | None = None) -> Prepared:
     """Return the recorded run as a federation of the node alone."""
     chosen = chosen_of(plan)
     with keys_of_data():
@@ -158,6 +159,7 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
     def records(index: torch.Tensor) -> Records:
         return Records(dataset.x[index], dataset.y[index])
 
+    part = plan.defence_of(defence)
     federation = Federation(
         space=dataset.space,
         clients=(records(parts.train[0]),),
@@ -166,7 +168,7 @@ def prepare_recorded(plan: Plan, defence: str, seed: int) -> Prepared:
         model=with_frozen(model, chosen),
         recipe=known.part.recipe(default_loss(dataset.space.target)),
         rounds=chosen.rounds[-1] + 1,
-        defence=plan.defence_of(defence).make(plan.folder),
+        defence=stated if stated and part.is_own else part.make(plan.folder),
         secure_aggregation=hidden(plan, chosen),
         record=tuple(chosen.rounds),
     )

@@ -247,11 +247,11 @@ def _flush() -> None:
 # A simulation with code of the user's, in a fork of this process: a defence sees records by its nature
 
 
-def do_apart(work: Callable[[], None], until: float = math.inf) -> None:
+def do_apart(work: Callable[[], None], until: float = math.inf, *, quoting: bool = False) -> None:
     """Do work that leaves its results in files in a forked process; its error is raised here.
 
     Whatever code of the user's keeps in memory is gone afterwards, and so are its processes. `until` is when the
-    audit's time is over.
+    audit's time is over; with `quoting` its own words may be shown.
     """
     if not can_fork():
         work()
@@ -281,7 +281,7 @@ def do_apart(work: Callable[[], None], until: float = math.inf) -> None:
     if late:
         raise OutOfTime(TIME_OVER)
     if facts.get("what") == "failed":
-        raise _error_of(facts)
+        raise _refusal_of(facts) if quoting else _error_of(facts)
     if facts.get("what") != "done":
         raise OwnCodeError(f"its process {_ended(os.waitstatus_to_exitcode(status))}")
 
@@ -341,7 +341,17 @@ def _plain_error(error: BaseException) -> dict[str, Any]:
         "place": place_of(error),
         "text": str(error),
         "trace": "".join(traceback.format_exception(error)),
+        "parts": [error.argument, error.expected, error.got, error.remedy] if isinstance(error, BadInput) else [],
     }
+
+
+def _refusal_of(facts: Mapping[str, Any]) -> FedxrayError:
+    """Return the refusal of bad input that a process states, in its own words."""
+    parts = facts.get("parts")
+    if not isinstance(parts, list) or len(parts) != 4:
+        return _error_of(facts, quoting=True)
+    argument, expected, got, remedy = (printable(str(part)) for part in parts)
+    return BadInput(argument, expected=expected, got=got, remedy=remedy)
 
 
 def _error_of(facts: Mapping[str, Any], *, quoting: bool = False) -> OwnCodeError:

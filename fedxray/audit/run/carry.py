@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedxray.adversary.view import View
 from fedxray.audit.plan.schema import AttackPart, DefencePart, ModelPart
+from fedxray.audit.run.stated import StatedDefence
 from fedxray.defences.base import Defence
 from fedxray.errors import BadInput
 from fedxray.lookup import load, ships
@@ -60,7 +61,7 @@ class Packed:
             return {"list" if isinstance(value, list) else "tuple": [self.plain(entry) for entry in value]}
         if isinstance(value, nn.Module):
             return {"network": self._network(value)}
-        if isinstance(value, Defence) and not _is_ours(value):
+        if isinstance(value, StatedDefence) or (isinstance(value, Defence) and not _is_ours(value)):
             return {"defence": None}
         if is_dataclass(value) and ships(type(value)):
             return {

@@ -26,6 +26,7 @@ from fedxray.audit.run.answer import checked
 from fedxray.audit.run.apart import OutOfTime, run_apart
 from fedxray.audit.run.carry import Parts
 from fedxray.audit.run.search import AttackSearch, Recall, ask_afresh, best_answer, study_of
+from fedxray.defences.base import Defence
 from fedxray.errors import BadInput, FedxrayError, Refused
 from fedxray.federation.round_loop import continue_run
 from fedxray.federation.setting import Federation
@@ -165,6 +166,7 @@ class CaseContext:
     report: Report = silent
     unknown: tuple[str, ...] = ()  # grants that a recording does not hold
     restored: dict[str, Evidence] = field(default_factory=dict)  # by the raw evidence, spelled
+    stated: Defence | None = None  # facts of a defence of the user's, which scoring asks in its place
     parts: Parts | None = None  # of the plan, from which another process makes an attack of the user's
     until: float = math.inf  # when the audit's time is over, by time.time()
     drawn: bool = True  # whether the seed drew the held-out records

@@ -104,8 +104,8 @@ def _without_own_facts(context: CaseContext, evidence: Evidence) -> Evidence:
 
 def uses_defence(context: CaseContext) -> bool:
     """Return whether this attacker can use what it knows of the defence: both the attack and the defence say how."""
-    truth, client = context.truth, context.client or 0
-    return adapts(context.attack) and truth.defence.hooks(truth.work(client)).known is not None
+    defence, work = context.stated or context.truth.defence, context.truth.work(context.client or 0)
+    return adapts(context.attack) and defence.hooks(work).known is not None
 
 
 def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
         "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
         "examples_in_question": len(disclose.records_in_question(context.truth, context.client, context.part.seats)),
         "floor_records": len(context.truth.public),  # floors are always given the public share
-        "defence": context.truth.defence.describe(),
+        "defence": (context.stated or context.truth.defence).describe(),
         "aware": context.aware,
         "adapts": None if not context.aware else uses_defence(context),
         "target": context.client,

@@ -25,7 +25,7 @@ from fedxray.audit.judge.results import versions
 from fedxray.audit.judge.utility import utility_rows
 from fedxray.audit.plan import Plan
 from fedxray.audit.run.answer import evidence_of, plain_facts
-from fedxray.audit.run.apart import OutOfTime, do_apart
+from fedxray.audit.run.apart import OutOfTime, OwnCodeError, do_apart
 from fedxray.audit.run.carry import Parts
 from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, root_for
 from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
@@ -33,6 +33,7 @@ from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.prepare import Prepared, forget_data, primary_metrics
 from fedxray.audit.run.search import Point, Recall, curve_facts
+from fedxray.audit.run.stated import StatedDefence, has_own_defence, read_stated, write_stated
 from fedxray.audit.run.store import Store
 from fedxray.audit.run.trials import save_trial_time, trial_time
 from fedxray.audit.run.utility import guess_of, promise_kept, utility_of, worst_promise, write_promises
@@ -70,11 +71,11 @@ def write_proof(folder: Path) -> None:
 
 def run_of(plan: Plan, store: Store, case: Case) -> OpenRun:
     """Return the run of a case; the last one stays open, since cases of one run follow each other."""
-    folder = store.run_folder(case.run)
-    key = (plan.digest(), str(folder))
+    folder, stated = store.run_folder(case.run), stated_of(plan, store, case)
+    key = (plan.digest(), str(folder), runs_defence(plan, case))
     if key not in _open_run:
         _open_run.clear()
-        prepared = prepare_for(plan, case)
+        prepared = prepare_for(plan, case, None if runs_defence(plan, case) else stated)
         federation = prepared.federation
         transcript = read_run(folder, federation, recorded=prepared.recorded is not None)
         truth = federation.truth(case.seed)
@@ -82,7 +83,30 @@ def run_of(plan: Plan, store: Store, case: Case) -> OpenRun:
     return _open_run[key]
 
 
-_open_run: dict[tuple[str, str], OpenRun] = {}
+_open_run: dict[tuple[str, str, bool], OpenRun] = {}
+
+
+def runs_defence(plan: Plan, case: Case) -> bool:
+    """Return whether a case runs a defence of the user's: for its server's rounds, or for an attack that knows it.
+
+    An attack of the user's makes it again in its own process.
+    """
+    if not has_own_defence(plan, case):
+        return False
+    part = plan.attack_of(case.attack)
+    known = case.aware and part.factory is None and adapts(part.make(plan.folder))
+    return part.role == "active-server" or bool(known)
+
+
+def stated_of(plan: Plan, store: Store, case: Case) -> StatedDefence | None:
+    """Return the facts of the run's defence, where it is the user's."""
+    if not has_own_defence(plan, case):
+        return None
+    folder = store.run_folder(case.run)
+    try:
+        return read_stated(folder)
+    except (BadInput, OSError) as problem:
+        raise _damaged(folder, "the facts of its defence", "none that can be read") from problem
 
 
 def _truth_unchanged() -> bool:
@@ -242,8 +266,7 @@ def execute_run(plan: Plan, store: Store, run: Run) -> None:
             return
         simulation = partial(_simulate, plan, store, run)
         try:
-            own = any(part.is_own for part in plan.defences if part.title == run.defence)
-            do_apart(simulation, store.until) if own else simulation()
+            do_apart(simulation, store.until) if has_own_defence(plan, run) else simulation()
         except NoSpaceError:
             raise
         except Diverged as end:
@@ -268,6 +291,8 @@ def _simulate(plan: Plan, store: Store, run: Run) -> None:
 
             transcript, truth = recorded_transcript(plan, prepared), prepared.federation.truth(run.seed)
             write_transcript(transcript, folder / TRANSCRIPT)
+        if has_own_defence(plan, run):
+            write_stated(folder, prepared.federation)
         write_proof(folder)
         scores = results.plain(utility_of(transcript, truth) | guess_of(truth), UTILITY)
         (folder / f"{UTILITY}.json").write_text(json.dumps(scores, allow_nan=False))
@@ -276,8 +301,15 @@ def _simulate(plan: Plan, store: Store, run: Run) -> None:
 def execute_case(plan: Plan, store: Store, case: Case) -> None:
     """Attack one case and store how it ended; whatever fails is its outcome and stops nothing else."""
     with store.reachable():
-        if not store.has_case(case.id):
+        if store.has_case(case.id):
+            return
+        if not runs_defence(plan, case):
             _attack_case(plan, store, case)
+            return
+        try:  # what the defence changes stays there
+            do_apart(partial(_attack_case, plan, store, case), store.until)
+        except OwnCodeError as error:
+            write_failed_case(store, case, str(error), "truncated" if isinstance(error, OutOfTime) else "failed")
 
 
 def _attack_case(plan: Plan, store: Store, case: Case) -> None:
@@ -309,7 +341,8 @@ def execute_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
     """Run one trial of a search before its case; whatever fails here fails again in the case, which reports it."""
     with store.reachable():
         try:
-            _run_trial(plan, store, trial)
+            work = partial(_run_trial, plan, store, trial)
+            do_apart(work, store.until) if runs_defence(plan, trial.case) else work()
         except NoSpaceError:
             raise
         except (Exception, SystemExit):  # noqa: BLE001  (code of the user's may leave)
@@ -355,6 +388,7 @@ def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseCo
         recall=stored_points(store),
         until=store.until,
         unknown=prepared.unknown,
+        stated=stated_of(plan, store, case),
         parts=Parts(attack=part, model=plan.model, defence=defence, folder=plan.folder),
         drawn=drawn,
         public_alike=drawn and case.plant is None and plan.data.partition == "iid",

@@ -30,9 +30,9 @@ from fedxray.audit.judge.verdict import LEAST_UNITS, number
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.run.comparisons import adapts
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS, UNDEFENDED, Case, Run, is_about_everyone, planted_case
-from fedxray.audit.run.prepare import Prepared, prepare, primary_metrics
+from fedxray.audit.run.prepare import Prepared, prepare, prepare_first, primary_metrics
 from fedxray.data.dataset import Column, Records, Space
-from fedxray.defences.base import NoDefence
+from fedxray.defences.base import Defence, NoDefence
 from fedxray.federation.setting import Federation
 from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation, uniform_like
@@ -63,10 +63,13 @@ Draws = torch.Generator
 Change = Callable[[Federation, Records, int, Draws], Records]
 
 
-def prepare_for(plan: Plan, item: Run | Case) -> Prepared:
-    """Return the federation of a run: that of the plan, or one with a planted leak."""
+def prepare_for(plan: Plan, item: Run | Case, stated: Defence | None = None) -> Prepared:
+    """Return the federation of a run: that of the plan, or one with a planted leak.
+
+    `stated` replaces a defence of the user's.
+    """
     undefended = item.plant is not None and not item.defended
-    prepared = prepare(plan, plan.defences[0].title if undefended else item.defence, item.seed)
+    prepared = prepare_first(plan, item.seed) if undefended else prepare(plan, item.defence, item.seed, stated=stated)
     if item.plant is None:
         return prepared
     clients = planted_clients(plan, item.plant, prepared.federation.space)
@@ -352,7 +355,7 @@ def planted_work(plan: Plan, checks: Sequence[Check], prepared: Prepared | None 
 
     An attack that does not adapt answers the same whether it is aware or not, so it is run once.
     """
-    prepared = prepared or prepare(plan, plan.defences[0].title, plan.seeds[0])
+    prepared = prepared or prepare_first(plan)
     if prepared.unknown:
         return [], []
     runs: dict[str, Run] = {}

@@ -14,8 +14,9 @@ from fedxray.audit.catalog import attack_settings
 from fedxray.audit.judge.verdict import LEAST_RUNS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
+from fedxray.audit.plan.schema import DefencePart
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
-from fedxray.audit.run.apart import OwnCodeError, OwnRefusal, check_apart
+from fedxray.audit.run.apart import OwnCodeError, OwnRefusal, check_apart, do_apart
 from fedxray.audit.run.carry import Parts
 from fedxray.audit.run.comparisons import (
     FROM_NOTHING,
@@ -28,8 +29,9 @@ from fedxray.audit.run.comparisons import (
 )
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, Case, asked, expand, is_about_everyone
 from fedxray.audit.run.power import COMPANY, Check, planted_clients, planted_share, planted_work
-from fedxray.audit.run.prepare import Prepared, one_round, prepare
+from fedxray.audit.run.prepare import Prepared, one_round, prepare, prepare_first
 from fedxray.audit.run.search import example_trial, study_of
+from fedxray.audit.run.stated import StatedDefence, words_of
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
@@ -191,7 +193,8 @@ def preflight(plan: Plan) -> Estimate:
         check_controls(f"attack {part.title}", part, attack)
     for defence in plan.defences:  # impossible settings are refused before any run
         with _of_the_user(defence.factory, f"defence {defence.title}", "a defence that can be used"):
-            prepared = prepare(plan, defence.title, plan.seeds[0])
+            _try_apart(plan, defence)
+            prepared = prepare(plan, defence.title, plan.seeds[0], stated=StatedDefence())
     if plan.transcript is None:
         # An error of the user's own network is bad input, any other error is raised as it is.
         expected = f"a network of {plan.model.factory} that can be trained"
@@ -207,6 +210,17 @@ def preflight(plan: Plan) -> Estimate:
         with _of_the_user(part.factory, f"attack {part.title}", "an attack that can be used"):
             check_case(plan, first, prepared, transcript)
     return estimate(plan, prepared, seconds)
+
+
+def _try_apart(plan: Plan, part: DefencePart) -> None:
+    """Refuse a defence of the user's that fails in one step or cannot describe itself; it changes nothing here."""
+
+    def work() -> None:
+        with users_code(f"defence {part.title}", "a defence that can be used"):
+            words_of(prepare(plan, part.title, plan.seeds[0]).federation.defence)
+
+    if part.is_own:
+        do_apart(work, quoting=True)
 
 
 def check_role(attack: Attack, role: str, argument: str) -> None:
@@ -259,7 +273,7 @@ def check_priors(plan: Plan, prepared: Prepared) -> None:
     """Refuse a prior that has seen a record of any client under any seed of the plan."""
     parts = [part for part in plan.attacks if part.restore is not None]
     for seed in plan.seeds if parts else ():
-        run = prepared if seed == prepared.seed else prepare(plan, plan.defences[0].title, seed)
+        run = prepared if seed == prepared.seed else prepare_first(plan, seed)
         for part in parts:
             records = (*run.federation.clients, *run.federation.holdout)
             check_unseen(part, tools_of(part)[1], run.federation.space, records)

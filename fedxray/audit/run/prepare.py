@@ -16,7 +16,7 @@ from fedxray.audit.plan import Plan, load_arguments, split_arguments
 from fedxray.data import Dataset, Split, load, split
 from fedxray.data.checks import Stamp, stamp
 from fedxray.data.dataset import Records
-from fedxray.defences.base import NoDefence
+from fedxray.defences.base import Defence, NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.setting import Federation, buffers_from_data, in_dtype, try_defence
@@ -48,12 +48,12 @@ class Prepared:
 
 
 @harmless_output()
-def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
-    """Return the federation of one defence and one seed."""
+def prepare(plan: Plan, defence: str, seed: int, *, stated: Defence | None = None) -> Prepared:
+    """Return the federation of one defence and one seed; `stated` replaces a defence of the user's."""
     if plan.transcript is not None:
         from fedxray.audit.recorded.prepare import prepare_recorded
 
-        return prepare_recorded(plan, defence, seed)
+        return prepare_recorded(plan, defence, seed, stated)
     with keys_of_data():
         dataset = load_data(plan, seed)
         parts = split(dataset, **split_arguments(plan.data, seed))
@@ -66,6 +66,7 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
         return Records(dataset.x[index], dataset.y[index])
 
     record, part = plan.federation.record, plan.defence_of(defence)
+    stated = stated if part.is_own else None
     federation = Federation(
         space=dataset.space,
         clients=tuple(records(index) for index in parts.train),
@@ -75,13 +76,18 @@ def prepare(plan: Plan, defence: str, seed: int) -> Prepared:
         recipe=plan.federation.recipe(default_loss(dataset.space.target)),
         rounds=plan.federation.rounds,
         participation=plan.federation.participation,
-        defence=part.make(plan.folder),
+        defence=stated or part.make(plan.folder),
         secure_aggregation=plan.federation.secure_aggregation,
         record=tuple(record) if isinstance(record, list) else record,
     )
     cast = in_dtype(federation, plan.federation.dtype)
-    try_defence(cast, own=part.factory is not None)
+    try_defence(cast, own=stated is None and part.factory is not None)
     return Prepared(dataset=dataset, split=parts, federation=cast, seed=seed)
+
+
+def prepare_first(plan: Plan, seed: int | None = None) -> Prepared:
+    """Return the first federation of a plan, or that of a seed, for its data: a defence of the user's is left out."""
+    return prepare(plan, plan.defences[0].title, plan.seeds[0] if seed is None else seed, stated=NoDefence())
 
 
 LOPSIDED = 0.8  # share of the commonest value from which plain accuracy says little
@@ -96,7 +102,7 @@ def primary_metrics(plan: Plan) -> dict[str, str]:
     guessing = [part.title for part in plan.attacks if part.make(plan.folder).kind == "attributes"]
     if set(guessing) <= chosen.keys():
         return chosen
-    federation = prepare(plan, plan.defences[0].title, plan.seeds[0]).federation
+    federation = prepare_first(plan).federation
     column, public = federation.space.column(federation.space.sensitive or ""), federation.public
     if column.kind == "continuous" or public is None or not len(public):
         return chosen

@@ -25,6 +25,7 @@ from fedxray.attacks.local_model.active import LocalModelSendBack
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import apart, comparisons, execute
 from fedxray.audit.run.apart import OwnCodeError, OwnDivergence
+from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.grid import expand
 from fedxray.audit.run.prepare import prepare
@@ -75,6 +76,7 @@ def cheating(way: str, folder: Path) -> dict[str, Any]:
 
 
 HONEST = {"name": "membership-loss"}
+TIMES = ("seconds", "cpu_seconds")
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +154,26 @@ def test_an_attack_that_hangs_is_stopped_and_has_failed(tmp_path: Path, monkeypa
 def test_an_attack_that_hangs_is_cut_off_when_the_budget_is_over(tmp_path: Path) -> None:
     found = audited(tmp_path, HANGS, HONEST, until=0.0)
     assert found["own"]["status"] == "truncated" and "--budget" in found["own"]["reason"]
+
+
+def test_an_attack_that_kills_the_server_of_its_process_has_failed_and_the_next_gets_another(tmp_path: Path) -> None:
+    ended = {"factory": "tests.audit.cheats:ending", "way": "kill the server", "label": "own"}
+    found = audited(tmp_path, ended, cheating("gc", tmp_path))
+    assert found["own"]["status"] == "failed" and "ended before it gave an answer" in found["own"]["reason"]
+    assert found["cheat"]["status"] == "ok"
+
+
+def test_an_own_attack_gives_the_same_with_every_engine(tmp_path: Path) -> None:
+    attacks = [{"factory": "tests.audit.cheats:own_loss", "label": "own"}, HONEST]
+    plan, found = make_plan(tiny(attack=attacks, data={"holdout": 0.3}), tmp_path), []
+    for engine in ("inline", "processes"):
+        document = run_audit(plan, tmp_path / engine, engine=engine).document
+        cases = [{name: case[name] for name in case if name not in TIMES} for case in document["cases"]]
+        assert {case["status"] for case in cases} == {"ok"}
+        found.append({**document, "cases": cases})
+    assert found[0] == found[1]
+    own, ours = ([case["scores"] for case in cases if case["attack"] == name] for name in ("own", HONEST["name"]))
+    assert own == ours
 
 
 def test_a_time_limit_must_be_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,3 +315,46 @@ def test_much_output_of_an_attack_is_cut(tmp_path: Path, capfd: pytest.CaptureFi
     assert audited(tmp_path, own)["own"]["status"] == "ok"
     shown = capfd.readouterr().err
     assert lookup.NOT_SHOWN in shown and 90 < shown.count("again") <= 10 * lookup.MOST_LINES
+
+
+def defended(folder: Path, factory: str, **settings: Any) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The cases of an audit with an own defence, its checks included, all of which are scored in this process."""
+    attacks: list[dict[str, Any]] = [
+        {"name": "attribute-from-updates"},
+        HONEST | {"role": "active-server", "label": "active"},
+        HONEST,
+    ]
+    defence = {"factory": f"tests.audit.cheats:{factory}", "label": "own"} | settings
+    document = tiny(attack=[{"targets": [0], **one} for one in attacks], data={"holdout": 0.3}, defence=[defence])
+    cases = run_audit(make_plan(document, folder), folder / "out", engine="inline").document["cases"]
+    assert {case["status"] for case in cases} == {"ok"}, cases
+    return {(case["attack"], case["aware"]): case for case in cases}
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[Any, ...], dict[str, Any]]:
+    return defended(tmp_path_factory.mktemp("calm"), "curious")
+
+
+def test_a_defence_that_changes_the_scorer_as_it_describes_itself_changes_no_score(
+    tmp_path: Path, calm: dict[tuple[Any, ...], dict[str, Any]]
+) -> None:
+    cases = defended(tmp_path, "patching")
+    for name, case in cases.items():
+        assert [case[part] for part in ("scores", "floors")] == [calm[name][part] for part in ("scores", "floors")]
+        assert case["ledger"]["defence"] == "patches\ufffd[2J"
+    assert (
+        cases["attribute-from-updates", True]["ledger"]["adapts"]
+        and not cases["membership-loss", True]["ledger"]["adapts"]
+    )
+    assert formulas.auc is not cheats.perfect
+
+
+def test_a_defence_that_changes_the_scorer_in_hooks_reaches_only_cases_that_run_it(
+    tmp_path: Path, calm: dict[tuple[Any, ...], dict[str, Any]]
+) -> None:
+    """The rounds of an active server run the defence beside the truth: not prevented, and documented."""
+    for name, case in defended(tmp_path, "patching", in_hooks=True).items():
+        reached = name[0] == "active"
+        assert (case["scores"] == calm[name]["scores"]) != reached, name
+    assert formulas.auc is not cheats.perfect
