@@ -183,8 +183,9 @@ def can_settle(plan: Plan, prepared: Prepared) -> list[str]:
         least = statistics.smallest_seen(error, runs, 1 - FIRST_LOOK / rows) if runs > 1 and not exact else 0.0
         shown = f"a leak of {margin_of(max(margin, least), metric)} or more"
         seen = statistics.smallest_seen(error, runs, 1 - FIRST_LOOK / 2) if runs >= LEAST_RUNS else math.inf
-        if runs < 2 and not exact:
-            shown = "nothing with one run and these clients"
+        if not exact and statistics.finest_run_p(runs) > FIRST_LOOK / rows:
+            enough = math.ceil(math.log2(rows / FIRST_LOOK))
+            shown = f"a leak only from about {enough} seeds on"
         if seen > statistics.SEEN_MARGINS * margin:
             more = statistics.seeds_to_reassure(0.0, error, max(runs, 2), margin, 1 - FIRST_LOOK / 2)
             shown += (
