@@ -62,7 +62,7 @@ def run(name: str, inputs: int, seed: int, folder: Path) -> tuple[Counter[str], 
         for file in files:
             parser.read(file)  # valid inputs are accepted, and everything is imported before the first fork
         shared, done = mmap.mmap(-1, 24), 0  # number of the current input, accepted, refused
-        log = folder / f"{name}.jsonl"
+        log, stuck = folder / f"{name}.jsonl", folder / f"{name}.txt"
         while done < inputs:
             end = min(done + BATCH, inputs)
             shared[:] = bytes(24)
@@ -71,14 +71,15 @@ def run(name: str, inputs: int, seed: int, folder: Path) -> tuple[Counter[str], 
             child = os.fork()
             if not child:
                 try:
-                    _batch(name, parser, files, range(done, end), seed, shared, log, inside)
+                    _batch(name, parser, files, range(done, end), seed, shared, (log, stuck), inside)
                 finally:
                     os._exit(4)  # the copy must never go on as if it were this process
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             outcomes += Counter(accepted=_get(shared, 1), refused=_get(shared, 2))
             done = end if status == 0 else _get(shared, 0) + 1
             if status not in (0, 3):
-                failures.append({"parser": name, "number": done - 1, "what": f"the process ended with {status}"})
+                what = f"the process ended with {status}\n{stuck.read_text() if stuck.exists() else ''}"
+                failures.append({"parser": name, "number": done - 1, "what": what})
     if log.exists():
         failures += [json.loads(line) for line in log.read_text().splitlines()]
     outcomes["failed"] = len(failures)
@@ -113,19 +114,27 @@ def damaged(name: str, files: list[Path], originals: list[bytes], seed: int, num
 
 
 def _batch(
-    name: str, parser: Parser, files: list[Path], numbers: range, seed: int, shared: mmap.mmap, log: Path, inside: Path
+    name: str,
+    parser: Parser,
+    files: list[Path],
+    numbers: range,
+    seed: int,
+    shared: mmap.mmap,
+    logs: tuple[Path, Path],
+    inside: Path,
 ) -> None:
     """Read a batch of inputs in this process and end it: with 3 after a failure, since its state is not known then."""
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGPROF, _too_long)  # processor time: a busy machine is no hang
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     originals = [file.read_bytes() for file in files]
-    report = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    report = os.open(logs[0], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    stuck = os.open(logs[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.chdir(inside)
     guard = _guard(inside)
     for number in numbers:
@@ -133,8 +142,8 @@ def _batch(
         file, content = damaged(name, files, originals, seed, number)
         file.write_bytes(content)
         what = ""
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
-        faulthandler.dump_traceback_later(2 * SECONDS, exit=True, file=report)  # for code that no signal interrupts
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        faulthandler.dump_traceback_later(20 * SECONDS, exit=True, file=stuck)  # for code that no signal interrupts
         guard.clear()
         try:
             parser.read(file)
@@ -145,7 +154,7 @@ def _batch(
         except BaseException:  # noqa: BLE001
             what = traceback.format_exc()[-3000:]
         guard.append(True)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.cancel_dump_traceback_later()
         file.write_bytes(originals[files.index(file)])
         if what:
