@@ -102,6 +102,10 @@ class Attack(ABC):
         """List the grants that it gets where a plan names none; overridden where a setting adds some."""
         return self.grants
 
+    def seconds(self, records: int, rounds: int, clients: int) -> float:
+        """Return about how long an answer takes beyond its steps, for the estimate of an audit; a hook."""
+        return 0.0
+
     @abstractmethod
     def attack(self, view: View, context: Context) -> Evidence:
         """Attack a view that meets the needs, and return the guess."""

@@ -21,7 +21,7 @@ from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, granted,
 from fedxray.attacks.evidence import Evidence, Kind, of_membership, of_sources
 from fedxray.attacks.gradient_gram import gradients_at
 from fedxray.attacks.source import SourceAttack, several_clients
-from fedxray.attacks.update_algebra import USUAL, Messages, estimates, of_presence, step_length, usable
+from fedxray.attacks.update_algebra import SECONDS, USUAL, Messages, estimates, of_presence, step_length, usable
 from fedxray.data.dataset import Records
 from fedxray.settings import setting
 
@@ -47,6 +47,10 @@ class MembershipFromUpdates(Attack):
     def needs(self) -> tuple[Need, ...]:
         """List the records in question, few enough, and replies of the target alone."""
         return (granted("target-records"), few_records("target_records"), single_replies())
+
+    def seconds(self, records: int, rounds: int, clients: int) -> float:
+        """Return about how long an answer takes: quadratic in the records."""
+        return SECONDS * records**2 * min(rounds, self.messages)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the weight of every record."""
@@ -75,6 +79,10 @@ class SourceFromUpdates(SourceAttack):
     def needs(self) -> tuple[Need, ...]:
         """List the records in question, few enough, and separate replies of several clients."""
         return (granted("source-records"), few_records("source_records"), several_clients())
+
+    def seconds(self, records: int, rounds: int, clients: int) -> float:
+        """Return about how long an answer takes: as many others' records are asked about, in every client's updates."""
+        return SECONDS * (2 * records) ** 2 * min(rounds, self.messages) * clients
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the client with the largest weight, record by record."""

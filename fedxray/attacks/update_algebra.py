@@ -31,6 +31,7 @@ from fedxray.attacks.inversion.replay import pulled
 from fedxray.federation.recipe import Recipe
 from fedxray.params import add, is_finite, norm, scaled
 
+SECONDS = 3e-6  # of one answer, per squared number of records and message: measured at 100 to 550 records
 USUAL = (1e-3, 1e-2)  # kappa and ridge of the first pass, and where nothing can choose better ones
 STRENGTHS = (USUAL, *((kappa, ridge) for kappa in (1e-3, 1e-1) for ridge in (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)))
 

@@ -32,7 +32,16 @@ from fedxray.attacks.evidence import Evidence, Kind, of_attributes
 from fedxray.attacks.floor_prior import drawn_values
 from fedxray.attacks.gradient_gram import gradients_at
 from fedxray.attacks.shadow import shadow_replies
-from fedxray.attacks.update_algebra import STRENGTHS, USUAL, Messages, estimates, of_values, step_length, usable
+from fedxray.attacks.update_algebra import (
+    SECONDS,
+    STRENGTHS,
+    USUAL,
+    Messages,
+    estimates,
+    of_values,
+    step_length,
+    usable,
+)
 from fedxray.data.dataset import Column, Records
 from fedxray.seeds import fork
 from fedxray.settings import setting
@@ -61,6 +70,10 @@ class AttributeFromUpdates(base.Attack):
         """List the other columns of the records, few enough values, and replies of the target alone."""
         known = (base.sensitive_column(), base.granted("public-attributes"))
         return (*known, few_indicators(self.grid), base.single_replies())
+
+    def seconds(self, records: int, rounds: int, clients: int) -> float:
+        """Return about how long an answer takes: quadratic in the records."""
+        return SECONDS * records**2 * min(rounds, self.messages)
 
     def attack(self, view: View, context: base.Context) -> Evidence:
         """Estimate the indicators, calibrated on a shadow client where the recipe is known."""

@@ -36,7 +36,7 @@ from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
 from fedxray.federation.round_loop import simulate
-from fedxray.federation.setting import Federation
+from fedxray.federation.setting import Federation, recorded_rounds
 from fedxray.federation.transcript import Transcript
 from fedxray.lookup import harmless_output, users_code
 from fedxray.metrics.optional import check_usable
@@ -85,11 +85,9 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
     own_runs = training if plan.transcript is None else 0.0
     attacks = {part.title: part.make(plan.folder) for part in plan.attacks}
     optimising = {
-        part.title: _local_steps(part, attacks[part.title], federation, len(federation.clients[0]))
+        part.title: _answering(part, attacks[part.title], federation, seconds)
         * (1 + _repeats(plan, part, attacks[part.title], federation))
         * (len(federation.clients) - len(part.seats) if is_about_everyone(plan, part) else 1)
-        * REPLAY
-        * seconds
         for part in plan.attacks
     }
     kinds = [attack.kind for attack in attacks.values()]
@@ -122,11 +120,10 @@ def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) ->
         seen |= {run.id for run in fresh}
         clients = planted_clients(plan, attack.kind, federation.space) if runs else 0
         records = COMPANY if attack.kind in FROM_NOTHING else len(federation.clients[0])
-        steps = _local_steps(part, attack, federation, records)
         everyone = clients - len(part.seats) if is_about_everyone(plan, part) else 1
         checks[part.title] = Planted(
             cases=len(cases),
-            optimising=steps * everyone * REPLAY * seconds,
+            optimising=_answering(part, attack, federation, seconds, records) * everyone,
             running=len(fresh) * training * clients / len(federation.clients),
         )
     return checks
@@ -137,6 +134,17 @@ def _checks(plan: Plan, attack: str) -> list[Check]:
     defended = [part.title for part in plan.defences if not part.is_none]
     each = [Check(attack=attack, defence=label, aware=aware) for label in defended for aware in (False, True)]
     return [Check(attack=attack), *each]
+
+
+def _answering(
+    part: AttackPart, attack: Attack, federation: Federation, seconds: float, records: int | None = None
+) -> float:
+    """Return about how long one answer takes, where one local step takes `seconds`."""
+    records = len(federation.clients[0]) if records is None else records
+    rounds = len(recorded_rounds(federation.record, federation.rounds))
+    return _local_steps(part, attack, federation, records) * REPLAY * seconds + attack.seconds(
+        records, rounds, len(federation.clients)
+    )
 
 
 def _local_steps(part: AttackPart, attack: Attack, federation: Federation, records: int) -> int:

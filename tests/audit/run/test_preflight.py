@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedxray.attacks.update_algebra import SECONDS
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import preflight as reckoned, preflight as room
 from fedxray.audit.run.grid import expand
@@ -118,6 +119,15 @@ def test_a_step_on_a_planted_leak_costs_as_much_as_a_step_on_a_real_client() -> 
     assert planted.cases > 0 and planted.optimising == pytest.approx(2 * replayed)
     checks = planted.cases * (reckoned.SECONDS_PER_CASE + 2 * replayed)
     assert found.power_seconds == pytest.approx(checks + planted.running)
+
+
+def test_an_attack_that_solves_large_systems_is_counted() -> None:
+    """One answer and those of its controls: on held-out records, and on the messages of the other client."""
+    plan = make_plan(tiny(attack=[{"name": "attribute-from-updates", "messages": 2}]), HERE)
+    prepared = prepare(plan, "none", 0)
+    records, rounds = len(prepared.federation.clients[0]), prepared.federation.rounds
+    found = reckoned.estimate(plan, prepared, 0.5).optimising_seconds["attribute-from-updates"]
+    assert found == pytest.approx(3 * SECONDS * records**2 * min(rounds, 2))
 
 
 @pytest.mark.parametrize(("participation", "seconds"), [(1.0, 6.0), (0.5, 3.0)])
