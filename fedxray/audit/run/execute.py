@@ -170,14 +170,16 @@ class StoredAnswers(Answers):
 
     A floor is the same under every defence, an attack that cannot adapt is the same aware or not, another client's case
     serves as a control, and of the grants only those count that the attack reads: a model of the client is the same
-    whichever records the calling attack holds. With `stored_only` a missing answer raises NotStored.
+    whichever records the calling attack holds. With `stored_only` a missing answer raises NotStored. With `alone` they
+    serve no other case: code of the user's may have changed them.
     """
 
-    def __init__(self, store: Store, case: Case, view: View, *, stored_only: bool = False) -> None:
+    def __init__(self, store: Store, case: Case, view: View, *, stored_only: bool = False, alone: bool = False) -> None:
         """Note what was seen, which the keys of all answers share."""
         self.store, self.case, self.view, self.stored_only = store, case, view, stored_only
         planted = case.plant is not None
         self.seen = case.run if view.messages or planted else f"seed {case.seed}"
+        self.seen = f"{case.id} {self.seen}" if alone else self.seen
         self.rounds = (
             sorted({observation.round for observation in view.observations}),
             sorted(model.round for model in view.globals),
@@ -353,8 +355,10 @@ def execute_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
 
 def _run_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
     """Run the trial after those of earlier batches, all of which are stored, unless it is stored too."""
-    _, context = case_context(plan, store, trial.case)
-    stored = replace(context, answers=lambda view: StoredAnswers(store, trial.case, view, stored_only=True))
+    alone, (_, context) = runs_defence(plan, trial.case), case_context(plan, store, trial.case)
+    stored = replace(
+        context, answers=lambda view: StoredAnswers(store, trial.case, view, stored_only=True, alone=alone)
+    )
     view = context.view(context.attack, messages_of=trial.messages_of)
     search = stored.search(context.attack, view)
     batch = search.next_batch(search.run_batches(trial.batch))
@@ -384,7 +388,7 @@ def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseCo
         truth=truth,
         client=case.client,
         aware=case.aware,
-        answers=lambda view: StoredAnswers(store, case, view),
+        answers=partial(StoredAnswers, store, case, alone=runs_defence(plan, case)),
         recall=stored_points(store),
         until=store.until,
         unknown=prepared.unknown,

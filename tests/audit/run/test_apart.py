@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from fedxray import lookup
+from fedxray.attacks.floors import Majority
 from fedxray.attacks.local_model.active import LocalModelSendBack
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import apart, comparisons, execute
@@ -358,3 +359,18 @@ def test_a_defence_that_changes_the_scorer_in_hooks_reaches_only_cases_that_run_
         reached = name[0] == "active"
         assert (case["scores"] == calm[name]["scores"]) != reached, name
     assert formulas.auc is not cheats.perfect
+
+
+def test_answers_of_a_case_that_runs_an_own_defence_serve_no_other(tmp_path: Path) -> None:
+    defence = {"factory": "tests.audit.cheats:patching", "label": "own"}
+    plan = make_plan(tiny(attack=[{"name": "attribute-from-updates"}], defence=[defence]), tmp_path)
+    with open_store(tmp_path / "out", "digest") as store:
+        runs, cases = expand(plan)
+        execute_run(plan, store, runs[0])
+        floor = Majority()
+        for case in sorted(cases, key=lambda case: not case.aware):
+            context = execute.case_context(plan, store, case)[1]
+            view = context.view(floor).without_messages()
+            assert context.answers(view).load(floor, view) is None, case
+            context.infer(floor, view)
+            assert context.answers(view).load(floor, view) is not None, case
