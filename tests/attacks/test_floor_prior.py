@@ -165,6 +165,20 @@ def test_the_weight_of_sources_is_the_most_likely_of_all(seed: int) -> None:
     assert likelihood(weight) >= min(best - 1e-2, 0.0 if best * 15 <= floor_prior.LUCK + 0.1 else best - 1e-2) - 1e-3
 
 
+def test_records_like_the_public_ones_get_the_least_weight() -> None:
+    """No weight is shown by the public records themselves, nor, but for rare luck, by others that are drawn alike."""
+    prior = drawn(0)[0][0]
+    public = drawn(1, records=60)[1]
+    least = floor_prior.LEAST / floor_prior.spread(public)
+    assert floor_prior.of_sources(prior, public.flip(0), public).weight == pytest.approx(least)
+    alike = [drawn(seed, records=40)[1] for seed in range(2, 22)]
+    assert sum(floor_prior.of_sources(prior, asked, public).weight > 2 * least for asked in alike) <= 2
+    pool = drawn(30, records=2000)[1]  # owned records: of weight 0.2, drawn by the factor that sets them apart
+    factor = (prior - 0.2 * (pool - pool.mean(1, keepdim=True))).exp().sum(1)
+    owned = pool[torch.multinomial(factor, 60, generator=fork(31))]
+    assert floor_prior.of_sources(prior, owned, public).weight == pytest.approx(0.2, rel=0.5)
+
+
 @pytest.mark.parametrize("attack", [SourceFromModel(), SourceMajority()])
 def test_sources_at_both_ends(attack: Any) -> None:
     both = replace(attack, prior="floor")

@@ -330,6 +330,25 @@ def test_references_are_trained_on_public_records_alone() -> None:
     assert all(loss(params) < loss(start) / 2 for params, _ in models)
 
 
+def test_references_take_no_more_steps_than_the_setting() -> None:
+    view = few(seen_by())
+    recipe, public = view.grants.recipe, view.grants.public_records
+    assert recipe is not None and public is not None
+    whole = replace(view, grants=replace(view.grants, recipe=replace(recipe, batch_size="all")))
+    model = network(view, parameters_of(view.model))
+    nn.functional.cross_entropy(model(public.x.double()), public.y).backward()
+    one = {
+        name: (value - recipe.learning_rate * value.grad).detach()  # type: ignore[operator]
+        for name, value in model.named_parameters()
+    }
+    for params, _ in reference_models(whole, 2, len(public), 1):
+        assert all(torch.allclose(params[name].double(), value, atol=1e-6) for name, value in one.items())
+    found = scores_of(MembershipReference(references=2, steps=1), whole)
+    own = after(view.of_target()[-1])
+    wanted = [float(slow_loss(view, one, number) - slow_loss(view, own, number)) for number in range(6)]
+    assert found.tolist() == pytest.approx(wanted, rel=2e-3, abs=1e-4)
+
+
 def test_the_reference_score_is_the_difference_of_losses() -> None:
     view = few(seen_by())
     models = reference_models(view, 3, 2000, 5000)

@@ -64,20 +64,24 @@ def by_covariances(
         for nuisance in nuisances:
             covariance = covariance + (1 + messages.missing) * nuisance.T @ nuisance
         base = (1 + messages.missing) * torch.einsum("iv,vip->p", unknowns.prior, mean)
-        rest = -flatten({name: seen.update[name] for name in seen.start}) / messages.step - base
+        down = -flatten({name: seen.update[name] for name in seen.start})
+        along = down @ base  # where no step is given: that of least squares, 1 where they point apart
+        step = messages.step or (along / (base @ base) if along > 0 else 1.0)
+        rest = down / step - base
         inverse = torch.linalg.inv(covariance)
         information = information + directions @ inverse @ directions.T
         pull = pull + directions @ inverse @ rest
     return information, pull
 
 
+@pytest.mark.parametrize(("step", "missing"), [(0.2, 0.3), (None, 0.5)])
 @pytest.mark.parametrize("kind", ["weights", "gradient"])
 @pytest.mark.parametrize("values", [1, 2, 3])
-def test_sums_equal_those_of_explicit_covariances(values: int, kind: str) -> None:
+def test_sums_equal_those_of_explicit_covariances(values: int, kind: str, step: float | None, missing: float) -> None:
     x, y = examples(values)
     unknowns = unknowns_of(values)
     present = torch.rand((RECORDS, values), generator=fork(3), dtype=torch.float64)
-    messages = Messages(rounds=[observation(0, kind), observation(1, kind)], step=0.2, missing=0.3)
+    messages = Messages(rounds=[observation(0, kind), observation(1, kind)], step=step, missing=missing)
     quick = normal_equations(gradients_at(NETWORK, "cross-entropy", x, y), messages, unknowns, present, [1e-2, 0.5])
     for normal, kappa in zip(quick, [1e-2, 0.5], strict=True):
         information, pull = by_covariances(messages, unknowns, present, kappa, x, y)
