@@ -168,7 +168,7 @@ def share_facts(shares: Shares) -> list[tuple[RowTests, VerdictInput]]:
         p = error = None
         if runs > 1:
             error = max(float(by_run.std(ddof=1)) / math.sqrt(runs), record_error, varied)
-            p = statistics.run_test(gain, error, runs)
+            p = max(statistics.flip_test(by_run.tolist()), statistics.run_test(gain, error, runs))
         measured = VerdictInput(
             metric="accuracy", margin=MARGIN, statuses={"ok": row.size}, unscored=0, runs=runs, over="majority",
             difference=_interval(gain, by_run, record_error, row.size),

@@ -76,6 +76,11 @@ class SourceFromUpdates(SourceAttack):
 
     messages: int = setting(10, ROUNDS_USED, least=1)
 
+    @property
+    def uses_counts(self) -> bool:
+        """Whether the expected share of each client's records weighs in: it does."""
+        return True
+
     def needs(self) -> tuple[Need, ...]:
         """List the records in question, few enough, and separate replies of several clients."""
         return (granted("source-records"), few_records("source_records"), several_clients())

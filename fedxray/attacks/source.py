@@ -41,12 +41,22 @@ class SourceAttack(Attack):
     floors: ClassVar[tuple[str, ...]] = ("chance", "owner-share")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
 
+    @property
+    def uses_counts(self) -> bool:
+        """Whether the guess depends on how many records in question each client has, whatever the messages say."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceByFit(SourceAttack):
     """Base of attacks that assign records to clients by their misfit to each client's models."""
 
     prior: floor_prior.Prior = setting("none", floor_prior.PRIOR, later=True)
+
+    @property
+    def uses_counts(self) -> bool:
+        """Whether the prior weighs in."""
+        return self.prior == "floor"
 
     def own_grants(self) -> tuple[str, ...]:
         """List the declared grants, and those of the prior."""

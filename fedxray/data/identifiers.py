@@ -16,6 +16,7 @@ FEWEST_ROWS = 20  # of a table: in a smaller one all values may differ by chance
 MOST_CATEGORIES = 200  # different texts of a column
 FEWEST_DURATIONS = 11  # different ones of a number and a unit: 30s, 40s and 50s may be age groups
 FEWEST_CODES = 100  # rows in which random codes can be distinguished from amounts
+MOST_DIGITS = 300  # of a number that a float can hold
 FEWEST_DIGITS = 5  # of a code
 EPOCH = (1e9, 4.1e9)  # seconds since 1970 of the years 2001 and 2099
 ID_WORDS = frozenset({"id", "ids", "uuid", "guid", "mrn", "ssn", "rowid", "rownum", "unnamed"})
@@ -25,7 +26,7 @@ _TIME = r"\d{1,2}:\d\d(:\d\d([.,]\d+)?)?\s?([ap]m)?\s?(z|[+-]\d\d:?\d\d)?"
 _NAMED = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DATE = rf"""{_YEAR}[-/.]{_MONTH}[-/.]{_DAY}|{_DAY}[-/.]{_MONTH}[-/.]({_YEAR}|\d\d)|{_MONTH}[-/]{_DAY}[-/]({_YEAR}|\d\d)
 |{_DAY}[\s-]{_NAMED}[\s-](\d\d)?\d\d|{_NAMED}\s{_DAY},?\s\d{{4}}""".replace("\n", "")
-_UNITS = r"(days?|d|hours?|hrs?|h|minutes?|mins?|min|m|seconds?|secs?|sec|s)"
+_UNITS = r"(days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s)"  # no text in two ways: it would double the work
 DATE = re.compile(rf"({_DATE})([t\s]\s?{_TIME})?", re.ASCII | re.IGNORECASE)
 WHOLE_DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])", re.ASCII)
 _LENGTH = rf"\d+([.,]\d+)?\s?{_UNITS}"
@@ -100,6 +101,8 @@ def _are_codes(cells: Sequence[str], numbers: NDArray[np.float64]) -> bool:
     """
     padded = len({len(cell) for cell in cells}) == 1 and any(cell.startswith("0") for cell in cells)
     digits = len(cells[0]) if padded else len(f"{numbers.max():.0f}")
+    if digits > MOST_DIGITS:
+        return False
     low, high = 0.0 if padded else 10.0 ** (digits - 1), 10.0**digits
     if digits < FEWEST_DIGITS or numbers.min() < low or high - low < 4 * len(numbers) or _has_fractions(numbers):
         return False

@@ -172,8 +172,10 @@ def _read_npz(writers: int) -> Written:
         raise _bad(file, "arrays x, y and writer", f"no {missing[0]}")
     x, y, owner = (arrays[name] for name in ("x", "y", "writer"))
     shaped = x.ndim == 3 and x.shape[1:] == (28, 28) and y.shape == owner.shape == (len(x),) and len(x) > 0
-    if not shaped or x.dtype != np.uint8 or y.dtype.kind not in "iu" or y.min() < 0 or y.max() > 61:
-        raise _bad(file, "uint8 images [n, 28, 28] with labels 0..61 and a writer each", f"x {x.dtype} {list(x.shape)}")
+    typed = x.dtype == np.uint8 and y.dtype.kind in "iu" and owner.dtype.kind in "iuUS"
+    if not shaped or not typed or y.min() < 0 or y.max() > 61:
+        got = ", ".join(f"{name} {arrays[name].dtype} {list(arrays[name].shape)}" for name in ("x", "y", "writer"))
+        raise _bad(file, "uint8 images [n, 28, 28] with labels 0..61 and a writer each", got)
     names, first = np.unique(owner, return_index=True)
     known = names[np.argsort(first)][: writers or None]  # in the order of the file
     chosen = np.isin(owner, known)

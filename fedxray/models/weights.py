@@ -16,6 +16,7 @@ from fedxray.data.store import folders
 from fedxray.errors import BadInput
 
 ARGUMENT = "model.weights"
+REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 REMEDY = "Save `model.state_dict()` with safetensors, or as an NPZ of its arrays."
 
 
@@ -43,8 +44,11 @@ def load_weights(model: nn.Module, path: Path) -> None:
     for name, value in given.items():
         if value.shape != own[name].shape:
             raise _bad(path, f"{name} of shape {list(own[name].shape)}", f"shape {list(value.shape)}")
-        if not value.isfinite().all():
-            raise _bad(path, "finite numbers", f"others in {name}")
+        if own[name].is_floating_point() and value.dtype not in REAL:
+            raise _bad(path, f"real numbers in {name}", str(value.dtype).removeprefix("torch."))
+        given[name] = value.to(own[name].dtype)
+        if not given[name].isfinite().all():
+            raise _bad(path, f"finite numbers as {own[name].dtype}".replace("torch.", ""), f"others in {name}")
     model.load_state_dict({**own, **given})
 
 
@@ -54,7 +58,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         wrong = [name for name, array in arrays.items() if array.dtype.kind not in "fiub"]
         if wrong:
             raise _bad(path, "arrays of numbers", f"{arrays[wrong[0]].dtype} in {shown(wrong[0])}")
-        return {name: torch.tensor(array) for name, array in arrays.items()}
+        return {name: torch.tensor(array.astype(array.dtype.newbyteorder("="))) for name, array in arrays.items()}
     try:
         return load(read_bytes(path))
     except (SafetensorError, ValueError, KeyError) as problem:  # a KeyError for a dtype that torch lacks

@@ -20,7 +20,6 @@ Row = Mapping[str, Any]
 
 # Names of the catalogue in words
 
-FLOOR = "floor (baseline without messages)"  # at its first use on a page, then "floor"
 FLOORS: Mapping[str, str] = {
     "majority": "always the most common value",
     "imputation": "a classifier trained on public records",  # with their share where it is known

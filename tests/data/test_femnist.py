@@ -118,6 +118,7 @@ def test_an_npz_gives_the_same_as_json(folder: Path) -> None:
         {"y": np.array([0, 1, 2, 3, 62])},
         {"y": np.array([0.5] * 5)},
         {"writer": np.array([0, 1])},
+        {"writer": np.array([7, 7, np.nan, 2, 2])},
     ],
 )
 def test_messages_of_an_npz(folder: Path, changed: dict[str, np.ndarray]) -> None:

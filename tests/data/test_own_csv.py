@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 
 from fedxray.data import Dataset, load
 from fedxray.data.encode import encode_all
-from fedxray.data.identifiers import why_no_feature
+from fedxray.data.identifiers import DURATION, why_no_feature
 from fedxray.data.own_csv import as_numbers, read_cells
 from fedxray.data.tables import COLUMNS
 from fedxray.errors import BadInput
@@ -436,3 +436,9 @@ def test_the_time_for_a_wide_table_grows_with_its_width(tmp_path: Path) -> None:
     head = ",".join(f"c{column}" for column in range(100_001))
     with pytest.raises(BadInput, match="at most 100,000 columns, got 100,001"):
         load(path=write(tmp_path, head + "\n" + "1" + ",1" * 100_000 + "\n" + "2" + ",1" * 100_000), target="c0")
+
+
+def test_cells_that_would_take_for_ever_or_overflow_are_read() -> None:
+    assert DURATION.fullmatch("1min" * 500 + "x") is None and DURATION.fullmatch("1min" * 500)
+    padded = ["0" * 320 + f"{number * 37 % 1009:04d}" for number in range(200)]
+    assert why_no_feature("measure", padded, as_numbers(padded), category=False) == ""

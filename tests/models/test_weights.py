@@ -34,6 +34,13 @@ def test_a_file_replaces_the_drawn_weights(tmp_path: Path, suffix: str) -> None:
     assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
 
 
+def test_arrays_of_another_byte_order(tmp_path: Path) -> None:
+    saved, model = network(0).state_dict(), network(1)
+    np.savez(tmp_path / "w.npz", **{name: value.numpy().astype(">f4") for name, value in saved.items()})  # type: ignore[arg-type]
+    load_weights(model, tmp_path / "w.npz")
+    assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
+
+
 def test_flax_layers_compute_the_same(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     shapes = {"Conv_0": (3, 3, 1, 32), "Conv_1": (3, 3, 32, 64), "Dense_0": (3136, 100), "last_layer": (100, 62)}
@@ -65,6 +72,10 @@ def test_flax_layers_compute_the_same(tmp_path: Path) -> None:
         ({"other": torch.zeros(2)}, "other.? beside them"),
         ({"head.bias": torch.zeros(3)}, r"head.bias of shape \[62\].*shape \[3\]"),
         ({"head.bias": torch.full((62,), torch.nan)}, "finite"),
+        ({"head.bias": torch.full((62,), 1e300, dtype=torch.float64)}, "finite numbers as float32"),
+        ({"head.bias": torch.zeros(62, dtype=torch.complex64)}, "real numbers in head.bias.*complex64"),
+        ({"head.bias": torch.zeros(62).to(torch.float8_e4m3fn)}, "real numbers in head.bias.*float8"),
+        ({"head.bias": torch.zeros(62, dtype=torch.bool)}, "real numbers in head.bias.*bool"),
     ],
 )
 def test_wrong_weights(tmp_path: Path, change: dict[str, torch.Tensor | None], words: str) -> None:

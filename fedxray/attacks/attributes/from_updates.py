@@ -46,6 +46,7 @@ from fedxray.data.dataset import Column, Records
 from fedxray.seeds import fork
 from fedxray.settings import setting
 
+LUCK = 6.0  # log-likelihood that choosing among all strengths and two weights may gain by luck
 NEWTON_STEPS, PULL = 20, 0.01  # of the calibration
 MOST_INDICATORS = 5000  # records times values; the inner products of a round take four matrices of 200 MB
 
@@ -156,6 +157,9 @@ def inferred(task: IndicatorTask, prior: Tensor, context: base.Context) -> tuple
     fits = [calibrated(prior.log(), shares, drawn) for shares in by_strength]
     best = min(range(len(fits)), key=lambda place: fits[place][2])
     first, second, loss = fits[best]
+    alone = float(-prior.log().gather(1, drawn[:, None]).mean())
+    if len(drawn) * (alone - loss) <= LUCK:  # so little may be luck of choosing: the prior alone
+        first, second = 1.0, 0.0
     chosen = STRENGTHS[best]
     shares = indicators(task, prior, task.rounds, [chosen])[0]
     facts = {"shadow": True, "kappa": chosen[0], "ridge": chosen[1], "weight_of_prior": first,
@@ -190,7 +194,7 @@ def calibrated(known: Tensor, shares: Tensor, real: Tensor) -> tuple[float, floa
         slope = ((hit - chance)[..., None] * features).sum((0, 1)) - PULL * (weights - start)
         bend = (chance[..., None] * centred).flatten(0, 1).T @ centred.flatten(0, 1)
         bend.diagonal().add_(PULL)
-        weights = weights + torch.linalg.solve(bend, slope).clamp(-2, 2)
+        weights = (weights + torch.linalg.solve(bend, slope).clamp(-2, 2)).clamp(min=0)  # never against the evidence
     loss = -(torch.log_softmax(features @ weights, 1) * hit).sum(1).mean()
     return float(weights[0]), float(weights[1]), float(loss)
 

@@ -9,8 +9,9 @@ them, so their scores move together: only runs (seeds) are independent. Three te
   of messages to clients is equally likely. Exact whatever the correlation inside a run or a model.
 - **Run test**: Student's t over runs, with the standard error at least as large as independent records would give, and
   as the attack varies with other clients' messages: an attack that is all right or all wrong may have equal runs by
-  chance. For the same reason its p is at least that of as many fair coins that all fall alike (`finest_run_p`): all
-  clients of a run may be right together. It alone sees leaks of the population, which any client's messages show.
+  chance. For the same reason its p is at least that of the runs' gains with random signs (`flip_test`), and so of as
+  many fair coins that all fall alike (`finest_run_p`): all clients of a run may be right together. It alone sees leaks
+  of the population, which any client's messages show.
 
 Records one by one, or client-runs with random signs, are not independent: tests of these find leaks in up to 99 % of
 audits without any (`bench/verdicts.py`), and are not used.
@@ -171,6 +172,21 @@ def run_test(mean: float, error: float, runs: int) -> float:
     return max(finest_run_p(runs), float(stdtr(runs - 1, -mean / error)))
 
 
+def flip_test(gains: Sequence[float]) -> float:
+    """Return the share of sign patterns of the runs' mean gains whose sum is at least the observed one.
+
+    All patterns up to MOST_FLIPPED runs, else DRAWS random ones and the observed one. A gain that whole runs have or
+    lack by chance is as likely negative as positive; Student's t takes nine equal runs of ten for a steady gain.
+    """
+    sizes = np.abs(np.asarray(gains, dtype=np.float64))
+    if len(sizes) <= MOST_FLIPPED:
+        signs = 1.0 - 2.0 * ((np.arange(2 ** len(sizes))[:, None] >> np.arange(len(sizes))) & 1)
+        return float(np.mean(signs @ sizes >= math.fsum(gains) - 1e-9))
+    generator = np.random.Generator(np.random.PCG64(derive_seed(0, "flips", sizes.tolist())))
+    drawn = generator.choice([-1.0, 1.0], (DRAWS, len(sizes))) @ sizes
+    return (1 + int(np.count_nonzero(drawn >= math.fsum(gains) - 1e-9))) / (DRAWS + 1)
+
+
 def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resamples: int) -> Interval:
     """Return the interval of a studentised bootstrap of blocks: the quantiles of t come from the resamples.
 
@@ -243,6 +259,7 @@ def share_interval(share: float, units: int) -> tuple[float, float]:
 # The split test
 
 DRAWS = 9_999
+MOST_FLIPPED = 13  # runs whose sign patterns are all tried
 RESOLVED = 2 / (DRAWS + 1)  # below, the normal tail: so few draws do not resolve it
 MOST_TIED = 0.1  # share of the variance lost to ties up to which the tail is no heavier than the normal one
 MOST_DRAWN = 1_000  # records of a unit whose labels are redrawn one by one; more are normal to 1e-4

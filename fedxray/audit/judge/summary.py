@@ -456,13 +456,26 @@ def _run_p(draft: _Draft, look: _Look, scores: statistics.SwapScores) -> float |
     part = _only(draft.units, look)
     if len(set(part.seeds)) < 2:
         return None
-    difference = _against_floor(part, draft.row["metric"], draft.down)[2]
-    if difference is None or difference.error is None or difference.freedom is None:
+    over, _, difference = _against_floor(part, draft.row["metric"], draft.down)
+    if over is None or difference is None or difference.error is None or difference.freedom is None:
         return None
     named = any(str(case["client"]) in (case.get("swaps") or {}) for case in part.cases)
     varied = 0.0 if named else statistics.swap_error(scores)  # sources swap names, whose shares are another score
     error = max(difference.error, varied)
-    return statistics.run_test(difference.mean, error, difference.freedom + 1) if error else None
+    if not error:
+        return None
+    flips = statistics.flip_test(_gains_by_run(part, over, draft.row["metric"], draft.down))
+    return max(flips, statistics.run_test(difference.mean, error, difference.freedom + 1))
+
+
+def _gains_by_run(units: _Units, over: str, metric: str | None, down: bool) -> list[float]:
+    """Return the mean gain over a floor of every run, larger = more leak."""
+    gains: dict[Any, list[float]] = {}
+    for case, value, seed in zip(units.cases, units.values, units.seeds, strict=True):
+        floor = _value(case["floors"].get(over, {}), metric)
+        if floor is not None:
+            gains.setdefault(seed, []).append(floor - value if down else value - floor)
+    return [math.fsum(own) / len(own) for own in gains.values()]
 
 
 def _runs(draft: _Draft, look: _Look) -> int:

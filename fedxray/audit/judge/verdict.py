@@ -28,7 +28,7 @@ UNDEFENDED = "none"
 LEAST_UNITS = 6  # units of a power check, whose interval would else depend on single ones
 LEAST_RUNS = 3  # of "no leak found"
 TRACE = 0.05  # not adjusted: a trace only stops reassurance
-BEYOND_RECORDS = 1.645  # errors of independent records by which a leak exceeds the guess
+BEYOND_RECORDS = 0.05  # chance that records alone put any row's gain so far above the guess
 EXACT = ("split", "swap")  # tests of what is random by design
 RECORD_CONTROLS = ("held-out",)
 CLIENT_CONTROLS = ("other-client", "global-model")
@@ -243,11 +243,15 @@ def losses_of(given: VerdictInput) -> list[str]:
 def _beyond_records(given: VerdictInput) -> bool:
     """Return whether the gain exceeds the guess by more than the luck of the records, which repeat in all runs.
 
-    Against chance the split test has shown this already: its draws are of the same records.
+    The swap test shows that messages matter, not that they beat the guess; so this is corrected for all rows too.
+    Against chance the split test has shown it already: its draws are of the same records.
     """
+    from scipy.special import ndtri
+
     if given.test == "split" and given.over == "chance":
         return True
-    return given.gain >= BEYOND_RECORDS * given.record_error * math.sqrt(given.runs)
+    errors = float(ndtri(1 - BEYOND_RECORDS / max(given.family, 1)))
+    return given.gain >= errors * given.record_error * math.sqrt(given.runs)
 
 
 def _is_small(given: VerdictInput) -> bool:

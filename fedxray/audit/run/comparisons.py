@@ -412,7 +412,15 @@ def swaps_of(context: CaseContext) -> dict[int, Scored]:
 def is_swapped(part: AttackPart, attack: Attack, *, held_out: bool) -> bool:
     """Return whether other clients' messages test this attack against luck."""
     oracle = any(name.startswith("oracle-") for name in grant_names(part, attack, None))
-    return not oracle and not (held_out and attack.kind in BY_SPLIT)
+    return not oracle and not (held_out and attack.kind in BY_SPLIT) and not knows_counts(attack)
+
+
+def knows_counts(attack: Attack) -> bool:
+    """Return whether a guess of sources names the client asked about by its share of the records alone.
+
+    Then its answer under other names tests nothing. What a user's attack does with the counts is not known.
+    """
+    return attack.kind == "sources" and bool(getattr(attack, "uses_counts", True))
 
 
 def others_read(
@@ -469,7 +477,7 @@ def _other_client(context: CaseContext, swaps: Mapping[int, Scored]) -> Scored |
     if after is None:
         return None
     if attack.kind == "sources":
-        return context.score(_under_other_names(context))
+        return None if knows_counts(attack) else context.score(_under_other_names(context))
     if not swaps:
         return _with_messages_of(context, after)
     first = next(iter(swaps.values()))

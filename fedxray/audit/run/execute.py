@@ -27,7 +27,7 @@ from fedxray.audit.plan import Plan
 from fedxray.audit.run.answer import evidence_of, plain_facts
 from fedxray.audit.run.apart import OutOfTime, OwnCodeError, do_apart
 from fedxray.audit.run.carry import Parts
-from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, root_for
+from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, origin_of, root_for
 from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
 from fedxray.audit.run.power import prepare_for
@@ -94,7 +94,8 @@ def runs_defence(plan: Plan, case: Case) -> bool:
     if not has_own_defence(plan, case):
         return False
     part = plan.attack_of(case.attack)
-    known = case.aware and part.factory is None and adapts(part.make(plan.folder))
+    attack = part.make(plan.folder)
+    known = case.aware and not origin_of(part, attack) and adapts(attack)
     return part.role == "active-server" or bool(known)
 
 

@@ -528,3 +528,19 @@ def test_a_labelling_that_is_the_same_in_all_runs_is_redrawn_once() -> None:
 
     assert p_of(5, fixed=True) == pytest.approx(p_of(1, fixed=True), abs=0.01)
     assert p_of(5, fixed=False) < p_of(1, fixed=False) / 3
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=9))
+def test_sign_flips_agree_with_trying_them_one_by_one(gains: list[float]) -> None:
+    patterns = [math.fsum(signs) for signs in itertools.product(*((gain, -gain) for gain in gains))]
+    assert judge_statistics.flip_test(gains) == pytest.approx(
+        sum(total >= math.fsum(gains) - 1e-9 for total in patterns) / len(patterns)
+    )
+
+
+def test_sign_flips_know_coins_that_t_does_not() -> None:
+    assert judge_statistics.flip_test([0.3] * 10) == 0.5**10
+    assert judge_statistics.flip_test([0.3] * 9 + [-0.3]) == pytest.approx(11 / 1024)
+    assert judge_statistics.run_test(0.24, 0.06, 10) < 0.002 < 11 / 1024
+    many = judge_statistics.flip_test([0.3] * 18 + [-0.3] * 2)  # 20 runs: drawn
+    assert many == pytest.approx(211 / 2**20, abs=2e-3) and many == judge_statistics.flip_test([0.3] * 18 + [-0.3] * 2)

@@ -104,8 +104,21 @@ def test_a_trace_is_never_safety() -> None:
 
 
 SMALL = replace(
-    SAFE, difference=spread(0.02, 0.04), p=0.0005, p_adjusted=0.001, rejected=True, p_swap=0.0005, upper=0.045
+    SAFE,
+    difference=spread(0.02, 0.04),
+    record_error=0.005,
+    p=0.0005,
+    p_adjusted=0.001,
+    rejected=True,
+    p_swap=0.0005,
+    upper=0.045,
 )
+
+
+def test_easy_records_are_less_likely_to_explain_a_gain_of_one_row_than_of_many() -> None:
+    given = replace(LEAK, difference=spread(0.05, 0.07), record_error=0.02)  # a gain of 1.73 errors that repeat
+    assert judged(given, family=1).state == "leaks"
+    assert judged(given, family=20).state == "suspected"
 
 
 def test_a_proven_gain_within_the_margin_is_a_small_leak() -> None:
@@ -123,7 +136,7 @@ def test_a_proven_gain_within_the_margin_is_a_small_leak() -> None:
         {"rejected": False, "p_adjusted": 0.06},
         {"difference": spread(-0.001, 0.04)},
         {"difference": spread(-0.04, -0.02)},
-        {"record_error": 0.02},  # 1.645 * 0.02 * sqrt(3) = 0.057: these records may be easy ones
+        {"record_error": 0.02},  # 2.24 * 0.02 * sqrt(3) = 0.057: these records may be easy ones
         {"upper": 0.051},
     ):
         assert judged(SMALL, **changes).state == "trace"
