@@ -248,11 +248,14 @@ class Ending(Cheat):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.way == "kill the server":
             os.kill(os.getppid(), signal.SIGKILL)
-        if self.way in ("hang", "kill the server"):
+        if self.way.startswith("stop the server"):
+            os.kill(os.getppid(), signal.SIGSTOP)
+        if self.way in ("hang", "kill the server", "stop the server and hang"):
             while True:
                 pass
         if self.way in ("stay", "stay apart"):
             stay(Path(self.folder) / "held", apart=self.way == "stay apart")
+        if self.way in ("stay", "stay apart", "stop the server"):
             return of_membership(torch.zeros(len(view.grants.target_records or ())))
         if self.way == "leave":
             os._exit(3)
@@ -309,6 +312,21 @@ class Curious(Defence):
 def curious() -> Defence:
     """The defence of a plan."""
     return Curious()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hanging(Curious):
+    """A defence whose hooks never return."""
+
+    def hooks(self, work: Work) -> Hooks:
+        """Wait for a signal that never comes."""
+        while True:
+            signal.pause()
+
+
+def hanging() -> Defence:
+    """The defence of a plan."""
+    return Hanging()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -267,23 +267,33 @@ def do_apart(work: Callable[[], None], until: float = math.inf, *, quoting: bool
     os.close(lifeline)
     watch = threading.Thread(target=_watch, args=(pid, here), daemon=True)
     watch.start()
-    late, facts = False, {}
+    facts, over, late = {}, threading.Event(), threading.Event()
+    limit = threading.Thread(target=_stop_late, args=(pid, until, over, late), daemon=True)
+    limit.start()
     try:
-        late = not here.poll(None if until == math.inf else max(0.0, until - time.time()))
         with suppress(_Gone):
-            facts = {} if late else _receive(here)[0]
+            facts = _receive(here)[0]
     finally:
+        over.set()
+        limit.join()
         kill_group(pid)
         watch.join()
         os.close(held)
         here.close()
         _, status = os.waitpid(pid, 0)
-    if late:
+    if late.is_set() and not facts:
         raise OutOfTime(TIME_OVER)
     if facts.get("what") == "failed":
         raise _refusal_of(facts) if quoting else _error_of(facts)
     if facts.get("what") != "done":
         raise OwnCodeError(f"its process {_ended(os.waitstatus_to_exitcode(status))}")
+
+
+def _stop_late(pid: int, until: float, over: threading.Event, late: threading.Event) -> None:
+    """Kill the child when its time is over, also while it answers."""
+    if not over.wait(None if until == math.inf else max(0.0, until - time.time())):
+        late.set()
+        kill_group(pid)
 
 
 def _watch(pid: int, pipe: Connection) -> None:

@@ -29,6 +29,7 @@ from fedxray.lookup import OwnOutput
 RUN, KILL = b"r", b"k"  # orders to the server
 NUMBER = struct.Struct("!i")  # its answers: the id of a child, later its exit code
 ROOM = 1 << 16  # bytes of a pipe
+GRACE = 10.0  # seconds that the server may take to kill a child or to end; an attack may have stopped it
 WORK = "fedxray.audit.run.apart:answer"  # what a child does with its pipe
 PRELOADED = ("fedxray.audit.run.execute", "fedxray.models.factory", "scipy.linalg", "sklearn.utils")
 
@@ -40,7 +41,7 @@ class Server:
     """The server of this process."""
 
     def __init__(self) -> None:
-        """Start it, with the folders from which this process imports, and one thread for every library."""
+        """Start it, with the folders from which this process imports alone, and one thread for every library."""
         from fedxray.audit.run.engines import ONE_THREAD
 
         self.owner = os.getpid()
@@ -48,7 +49,7 @@ class Server:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
+                [sys.executable, "-P", "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
                 env=os.environ | dict.fromkeys(ONE_THREAD, "1") | {"PYTHONPATH": paths},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -61,7 +62,11 @@ class Server:
         """End it, and whatever runs in it."""
         if self.owner == os.getpid():
             self.control.close()
-            self.process.wait()
+            try:
+                self.process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
 
 
 _server: Server | None = None
@@ -107,6 +112,8 @@ class Child:
             if time.monotonic() > end:
                 self.late = True
                 self._kill()
+                if not wait([control], GRACE):
+                    self._kill_all()
                 break
             if not self.shown.write(os.read(self.printed, ROOM)):  # closed by the child
                 sources.remove(self.printed)
@@ -121,6 +128,11 @@ class Child:
         with suppress(OSError):
             self.server.control.send(KILL)
 
+    def _kill_all(self) -> None:
+        """Kill it and a server that does not answer; the number of its exit code is then None."""
+        kill_group(self.pid)
+        self.server.process.kill()
+
     def __enter__(self) -> Child:
         """Nothing more: it runs."""
         return self
@@ -128,7 +140,10 @@ class Child:
     def __exit__(self, *error: object) -> None:
         """Kill what is left of it."""
         self._kill()
-        self.watch.join()
+        self.watch.join(GRACE)
+        if self.watch.is_alive():
+            self._kill_all()
+            self.watch.join()
         self.pipe.close()
         os.close(self.printed)
         if self.code is None:  # the server is dead

@@ -16,7 +16,7 @@ from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.plan.schema import DefencePart
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
-from fedxray.audit.run.apart import OwnCodeError, OwnRefusal, check_apart, do_apart
+from fedxray.audit.run.apart import OutOfTime, OwnCodeError, OwnRefusal, check_apart, do_apart, seconds_allowed
 from fedxray.audit.run.carry import Parts
 from fedxray.audit.run.comparisons import (
     FROM_NOTHING,
@@ -32,6 +32,7 @@ from fedxray.audit.run.power import COMPANY, Check, planted_clients, planted_sha
 from fedxray.audit.run.prepare import Prepared, one_round, prepare, prepare_first
 from fedxray.audit.run.search import example_trial, study_of
 from fedxray.audit.run.stated import StatedDefence, words_of
+from fedxray.audit.run.tryout import LIMIT, VARIABLE
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
@@ -201,8 +202,8 @@ def preflight(plan: Plan) -> Estimate:
         check_controls(f"attack {part.title}", part, attack)
     for defence in plan.defences:  # impossible settings are refused before any run
         with _of_the_user(defence.factory, f"defence {defence.title}", "a defence that can be used"):
-            _try_apart(plan, defence)
             prepared = prepare(plan, defence.title, plan.seeds[0], stated=StatedDefence())
+            _try_apart(plan, defence)  # the data are read by now, which takes none of its time
     if plan.transcript is None:
         # An error of the user's own network is bad input, any other error is raised as it is.
         expected = f"a network of {plan.model.factory} that can be trained"
@@ -221,14 +222,25 @@ def preflight(plan: Plan) -> Estimate:
 
 
 def _try_apart(plan: Plan, part: DefencePart) -> None:
-    """Refuse a defence of the user's that fails in one step or cannot describe itself; it changes nothing here."""
+    """Refuse a defence of the user's that fails in one step, takes too long or cannot describe itself.
+
+    It changes nothing here.
+    """
 
     def work() -> None:
         with users_code(f"defence {part.title}", "a defence that can be used"):
             words_of(prepare(plan, part.title, plan.seeds[0]).federation.defence)
 
-    if part.is_own:
-        do_apart(work, quoting=True)
+    if not part.is_own:
+        return
+    limit = seconds_allowed(VARIABLE, LIMIT)
+    try:
+        do_apart(work, time.time() + limit, quoting=True)
+    except OutOfTime:
+        expected = f"a defence that takes one step and describes itself within {limit:g} s"
+        remedy = f"Let it do less, or set {VARIABLE} to more seconds."
+        got = "no end, so it was stopped"
+        raise BadInput(f"defence {part.title}", expected=expected, got=got, remedy=remedy) from None
 
 
 def check_role(attack: Attack, role: str, argument: str) -> None:

@@ -24,15 +24,16 @@ from fedxray import lookup
 from fedxray.attacks.floors import Majority
 from fedxray.attacks.local_model.active import LocalModelSendBack
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import apart, comparisons, execute
-from fedxray.audit.run.apart import OwnCodeError, OwnDivergence
+from fedxray.audit.run import apart, comparisons, execute, forkserver
+from fedxray.audit.run.apart import OutOfTime, OwnCodeError, OwnDivergence
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.grid import expand
+from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
 from fedxray.audit.run.store import open_store
 from fedxray.data.dataset import Records
-from fedxray.errors import FedxrayError
+from fedxray.errors import BadInput, FedxrayError
 from fedxray.federation.round_loop import simulate
 from fedxray.files import room_for
 from fedxray.metrics import records as formulas
@@ -164,6 +165,38 @@ def test_an_attack_that_kills_the_server_of_its_process_has_failed_and_the_next_
     assert found["cheat"]["status"] == "ok"
 
 
+@pytest.mark.parametrize(("way", "status"), [("stop the server", "ok"), ("stop the server and hang", "failed")])
+def test_an_attack_that_stops_the_server_of_its_process_is_ended_with_it(
+    way: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forkserver, "GRACE", 1.0)
+    monkeypatch.setenv(apart.VARIABLE, "4" if status == "failed" else "300")
+    server = forkserver._running()
+    ended = {"factory": "tests.audit.cheats:ending", "way": way, "label": "own"}
+    found = audited(tmp_path, ended)["own"]
+    assert found["status"] == status, found
+    assert status == "ok" or "took more than 4 s" in found["reason"]
+    assert server.process.returncode == -signal.SIGKILL
+
+
+def test_a_server_that_is_stopped_is_killed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forkserver, "GRACE", 0.5)
+    server = forkserver.Server()
+    server.process.send_signal(signal.SIGSTOP)
+    server.stop()
+    assert server.process.returncode == -signal.SIGKILL
+
+
+def test_a_module_in_the_current_folder_stands_for_none_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "random.py").write_text("open('executed', 'w').close()\nraise ImportError\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(forkserver, "_server", None)
+    found = audited(tmp_path / "plan", {"factory": "tests.audit.cheats:own_loss", "label": "own"})
+    assert found["own"]["status"] == "ok" and not (tmp_path / "executed").exists(), found
+
+
 def test_an_own_attack_gives_the_same_with_every_engine(tmp_path: Path) -> None:
     attacks = [{"factory": "tests.audit.cheats:own_loss", "label": "own"}, HONEST]
     plan, found = make_plan(tiny(attack=attacks, data={"holdout": 0.3}), tmp_path), []
@@ -289,6 +322,23 @@ def test_work_apart_that_leaves_is_reported() -> None:
     with pytest.raises(OwnCodeError, match="ended with code 7"):
         apart.do_apart(lambda: os._exit(7))
     apart.do_apart(lambda: None)
+
+
+def test_work_apart_that_hangs_within_its_answer_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(pipe: Any, facts: Any) -> None:
+        os.write(pipe.fileno(), b"12")
+        time.sleep(600)
+
+    monkeypatch.setattr(apart, "_send", half)
+    with pytest.raises(OutOfTime):
+        apart.do_apart(lambda: None, time.time() + 0.5)
+
+
+def test_a_defence_whose_hooks_never_return_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDXRAY_FACTORY_SECONDS", "0.5")
+    plan = make_plan(tiny(defence=[{"factory": "tests.audit.cheats:hanging", "label": "own"}]), tmp_path)
+    with pytest.raises(BadInput, match=r"^defence own: .* within 0\.5 s, got no end.* FEDXRAY_FACTORY_SECONDS"):
+        preflight(plan)
 
 
 class Broken:
