@@ -221,6 +221,12 @@ def floors_of_kind(kind: str) -> list[str]:
     return ["other-optimum"] if kind == "model" else [name for name in FLOORS if floor_for(name, kind).kind == kind]
 
 
+def controls_of_kind(kind: str) -> list[str]:
+    """The names of the controls that every attack of this kind can have."""
+    # A guess about members is about held-out records too; models and counts of labels are about no given records.
+    return ["other-client"] if kind in ("membership", "model", "labels") else ["held-out", "other-client"]
+
+
 def make_defence(name: str, settings: Mapping[str, Any], argument: str = "defence") -> Defence:
     """The named defence with these settings; `a+b` joins several, each with its own fields or table."""
     parts = name.split("+")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, global_models, granted
-from fedxray.attacks.evidence import Evidence, of_membership, of_sources
+from fedxray.attacks.evidence import Evidence, of_attributes, of_membership, of_rows, of_sources
 from fedxray.attacks.floors import Imputation
 from fedxray.attacks.membership import MembershipLoss
 
@@ -32,6 +34,38 @@ class Borrowed(Attack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         return Imputation().attack(view, context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misled(Imputation):
+    """A poor guess that looks like the floor `imputation`."""
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        evidence = super().attack(view, context)
+        return of_attributes(-evidence.tensors["codes"])
+
+
+def two_faced(folder: str) -> Attack:
+    """The floor `imputation` in the process of the audit, and a worse one in any other."""
+    audit = Path(folder) / "audit"
+    if not audit.exists():
+        audit.write_text(str(os.getpid()))
+    return Imputation() if audit.read_text() == str(os.getpid()) else Misled()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Attack):
+    """As many random rows as it is told."""
+
+    name: ClassVar[str] = "random-rows"
+    kind: ClassVar[Any] = "rows"
+    roles: ClassVar[tuple[str, ...]] = ("server",)
+    grants: ClassVar[tuple[str, ...]] = ()
+    requires: ClassVar[Any] = ()
+    number: int
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        return of_rows(torch.randn(self.number, *view.space.shape, generator=context.generator))
 
 
 def patched() -> Attack:

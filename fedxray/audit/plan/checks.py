@@ -167,9 +167,14 @@ def _check_primary(argument: str, part: schema.AttackPart, attack: Attack) -> No
 
 def check_controls(argument: str, part: schema.AttackPart, attack: Attack) -> None:
     """Refuse a control that the attack does not have."""
-    for name in part.controls or ():
-        if name not in attack.controls:
-            raise unknown_name(f"{argument}.controls", name, attack.controls)
+    if not part.controls:
+        return
+    from fedxray.audit.run.comparisons import possible_controls  # it imports torch, which a report does without
+
+    possible = possible_controls(part, attack)
+    for name in part.controls:
+        if name not in possible:
+            raise unknown_name(f"{argument}.controls", name, possible)
 
 
 def _check_rounds(argument: str, wanted: list[int], federation: schema.FederationPart) -> None:

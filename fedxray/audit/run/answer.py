@@ -45,10 +45,11 @@ def evidence_of(tensors: dict[str, Tensor], facts: Mapping[str, Any]) -> Evidenc
     return Evidence(tensors=tensors, **{**facts, "curve": losses, "seats": tuple(seats)})
 
 
-def checked(evidence: Evidence, kind: Kind, view: View) -> Evidence:
+def checked(evidence: Evidence, kind: Kind, view: View, most: int | None = None) -> Evidence:
     """Return the answer of a user's attack of this kind on this view, with the tensors that are scored.
 
-    Refused where it is no such answer. It has diverged where an entry is not finite, whatever it states itself.
+    Refused where it is no such answer, or has more than `most` guesses of records: chance alone would match some. It
+    has diverged where an entry is not finite, whatever it states itself.
     """
     if evidence.kind != kind:
         raise WrongEvidence("evidence.kind", expected=f"{kind}, as the attack declares", got=evidence.kind)
@@ -63,6 +64,8 @@ def checked(evidence: Evidence, kind: Kind, view: View) -> Evidence:
     for name, value in scored.items():
         _check_shape(name, value, (required | optional)[name], lengths)
         _check_values(name, value, kind, view)
+    if most is not None and kind in ("images", "rows"):
+        _check_number(scored, most)
     evidence = replace(evidence, tensors=scored)
     lost = not_finite(evidence)
     return replace(evidence, status="diverged", reason=lost) if lost else evidence
@@ -125,6 +128,13 @@ def _check_shape(name: str, value: Tensor, wanted: Shape, lengths: dict[str, int
     if tuple(value.shape) != resolved or 0 in free.values():
         raise WrongEvidence("evidence.tensors", expected=expected, got=f"shape {list(value.shape)}")
     lengths |= free
+
+
+def _check_number(scored: Mapping[str, Tensor], most: int) -> None:
+    """Refuse more guesses than records in question; those that a curious client calls its own are not scored."""
+    got = len(scored["inputs"]) - (int(scored["own"].sum()) if "own" in scored else 0)
+    if got > most:
+        raise WrongEvidence("evidence.tensors", expected=f"at most {most} guesses", got=got)
 
 
 def _check_values(name: str, value: Tensor, kind: Kind, view: View) -> None:

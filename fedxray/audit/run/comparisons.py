@@ -204,19 +204,20 @@ class CaseContext:
         make = {"server": roles.server, "eavesdropper": roles.eavesdropper}[role]
         return make(transcript, client=client, grants=grants, rounds=rounds)
 
-    def infer(self, attack: Attack, view: View, *, searched: bool = True, restored: bool = True) -> Evidence:
+    def infer(self, attack: Attack, view: View, *, own: bool, searched: bool = True, restored: bool = True) -> Evidence:
         """Return the evidence of an attack on a view, stored or computed.
 
-        `searched`: with the best settings, where the plan searches them. `restored`: after the plan's restorer, where
-        it names one.
+        `own`: whether it is the attack of this case, perhaps with other settings; its class does not tell, since a
+        factory may return one of fedxray's, and floors and stand-in models are fedxray's own. `searched`: with the best
+        settings, where the plan searches them. `restored`: after the plan's restorer, where it names one.
         """
         if searched and self.part.search is not None:
-            evidence = best_answer(self.search(attack, view))
+            evidence = best_answer(self.search(attack, view, own=own))
         else:
-            answers, origin = self.answers(view), self.origin(attack)
+            answers, origin = self.answers(view), origin_of(self.part, self.attack) if own else ""
             stored = answers.load(attack, view, origin)
             if stored is None:
-                evidence = self._computed(attack, view, answers)
+                evidence = self._computed(attack, view, answers, apart=bool(origin))
                 answers.save(attack, view, evidence, origin)
             else:
                 evidence = stored
@@ -232,27 +233,28 @@ class CaseContext:
         """Whether the attack is the user's or a plug-in's."""
         return bool(origin_of(self.part, self.attack))
 
-    def origin(self, attack: Attack) -> str:
-        """Return which code of the user's makes an attack of this case; floors and inner models are fedxray's own."""
-        return origin_of(self.part, self.attack) if type(attack) is type(self.attack) else ""
-
-    def _computed(self, attack: Attack, view: View, answers: Answers) -> Evidence:
+    def _computed(self, attack: Attack, view: View, answers: Answers, *, apart: bool) -> Evidence:
         """Run an attack; a user's own runs in another process, without the truth and without stored answers."""
         root = root_for(self.truth.seed, view.target)
-        if self.origin(attack) and self.parts is not None:
+        if apart and self.parts is not None:
             served: list[int] = []
             view = replace(view, channel=None if view.channel is None else _counted(view.channel, served))
             answer = run_apart(attack, view, root, self.parts, self.attack, self.until)
-            return replace(checked(answer, self.attack.kind, view), rounds_spent=sum(served))
+            return replace(checked(answer, self.attack.kind, view, self._most(view)), rounds_spent=sum(served))
         # A plain function: an attack has no business with the store or the seed behind it.
         return attack.run(view, generator=root, memo=lambda *asked: answers(*asked), report=self.report)
 
-    def search(self, attack: Attack, view: View) -> AttackSearch:
+    def _most(self, view: View) -> int:
+        """Return how many records a guess on this view can be about; messages of another client may be of more."""
+        asked = len(records_in_question(self.truth, self.client, self.part.seats))
+        return asked if view.target is None else max(asked, len(self.truth.train[view.target]))
+
+    def search(self, attack: Attack, view: View, *, own: bool = True) -> AttackSearch:
         """Return the plan's search for the best settings of this attack."""
         return AttackSearch(
             attack=attack,
             study=study_of(attack, self.part.search, f"attack {self.part.title}: search"),
-            run=lambda trial: self.infer(trial, view, searched=False, restored=False),
+            run=lambda trial: self.infer(trial, view, own=own, searched=False, restored=False),
             generator=root_for(self.truth.seed, view.target),
             recall=self.recall,
         )
@@ -310,7 +312,8 @@ def floors_of(context: CaseContext) -> dict[str, Scored]:
         views = [view, replace(view, own=())] if view.own else [view]
         try:
             guesses = [
-                context.score(context.infer(floor, variant, searched=False, restored=False)) for variant in views
+                context.score(context.infer(floor, variant, own=False, searched=False, restored=False))
+                for variant in views
             ]
         except Refused:  # no public share: the floor is missing, and the verdict states it
             continue
@@ -326,7 +329,7 @@ def _without_messages(context: CaseContext) -> Scored | None:
     if view.grants.is_oracle:
         return None
     try:
-        guess = context.score(context.infer(context.attack, view))
+        guess = context.score(context.infer(context.attack, view, own=True))
     except (NoSpaceError, OutOfTime):
         raise
     except FedxrayError:  # it needs messages, as it should
@@ -357,7 +360,16 @@ def controls_of(context: CaseContext, swaps: Mapping[int, Scored] | None = None)
 
 def chosen_controls(part: AttackPart, attack: Attack) -> list[str]:
     """Return the controls that are run: those of the plan, else all that the attack has."""
-    return [name for name in attack.controls if part.controls is None or name in part.controls]
+    return [name for name in possible_controls(part, attack) if part.controls is None or name in part.controls]
+
+
+def possible_controls(part: AttackPart, attack: Attack) -> list[str]:
+    """Return the controls that an attack has.
+
+    A user's attack does not choose: it has those of its kind, and what it declares besides.
+    """
+    of_kind = catalog.controls_of_kind(attack.kind) if origin_of(part, attack) else []
+    return list(dict.fromkeys([*of_kind, *attack.controls]))
 
 
 def ceilings_of(context: CaseContext) -> dict[str, dict[str, float]]:
@@ -379,10 +391,10 @@ def _held_out(context: CaseContext) -> Scored | None:
         return None  # an adversary that holds the records in question would hold these too
     if attack.kind in FROM_NOTHING:
         # The same guesses, scored against as many records that were never trained on.
-        evidence = context.infer(attack, context.view(attack))
+        evidence = context.infer(attack, context.view(attack), own=True)
         limit = len(records_in_question(context.truth, context.client, seats))
         return context.score(evidence, "holdout", limit=limit)
-    return context.score(context.infer(attack, context.view(attack, rows="holdout")), "holdout")
+    return context.score(context.infer(attack, context.view(attack, rows="holdout"), own=True), "holdout")
 
 
 def swaps_of(context: CaseContext) -> dict[int, Scored]:
@@ -446,14 +458,14 @@ def _reads_others(part: AttackPart, attack: Attack, client: int | None, sums: bo
 
 def _with_messages_of(context: CaseContext, other: int) -> Scored | None:
     try:
-        return context.score(context.infer(context.attack, context.view(context.attack, messages_of=other)))
+        return context.score(context.infer(context.attack, context.view(context.attack, messages_of=other), own=True))
     except Refused:  # the other client took part in none of the rounds that are read
         return None
 
 
 def _attributed(context: CaseContext, clients: Sequence[int]) -> dict[int, Scored]:
     """Return the share of this client's records that a guess about sources attributes to it and to these clients."""
-    evidence = context.infer(context.attack, context.view(context.attack))
+    evidence = context.infer(context.attack, context.view(context.attack), own=True)
     if context.client is None or not clients:
         return {}
     own = source_records(context.truth, context.client, context.part.seats)[1][:, context.client]  # [records] bool
@@ -488,7 +500,7 @@ def _other_client(context: CaseContext, swaps: Mapping[int, Scored]) -> Scored |
 
 def _under_other_names(context: CaseContext) -> Evidence:
     """Return the guess about sources as if the messages of every client had come from the one before it."""
-    evidence = context.infer(context.attack, context.view(context.attack))
+    evidence = context.infer(context.attack, context.view(context.attack), own=True)
     count = len(context.truth.train)
     neighbours = [next_client(client, count, context.part.seats) for client in range(count)]
     names = [client if after is None else after for client, after in enumerate(neighbours)]
@@ -502,7 +514,8 @@ def _global_model(context: CaseContext) -> Scored | None:
     attack = without_client_model(context.attack)
     if attack is None or attack == context.attack:
         return None
-    return context.score(context.infer(attack, context.view(attack)))
+    own = attack.kind != "model"  # else fedxray's stands in its place
+    return context.score(context.infer(attack, context.view(attack), own=own))
 
 
 def without_client_model(attack: Attack) -> Attack | None:

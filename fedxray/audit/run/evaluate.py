@@ -28,6 +28,7 @@ from fedxray.audit.run.comparisons import (
     chosen_controls,
     controls_of,
     floors_of,
+    possible_controls,
     swaps_of,
 )
 from fedxray.audit.run.luck import ranking_of, record_variances, split_facts
@@ -66,7 +67,7 @@ class CaseOutcome:
 def evaluate(context: CaseContext) -> CaseOutcome:
     """Run and score the attack, its floors and its controls."""
     view = context.view(context.attack)
-    guess = finite(context.score(context.infer(context.attack, view)))
+    guess = finite(context.score(context.infer(context.attack, view, own=True)))
     evidence, swaps = _without_own_facts(context, guess.evidence), swaps_of(context)
     floors, controls = floors_of(context), controls_of(context, swaps)
     ranking = ranking_of(context, evidence) if guess.scores.means else None
@@ -129,7 +130,9 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
         **restoring_facts(context.part),
         **({"own_process": can_separate()} if context.own else {}),
         "controls_left_out": [
-            name for name in context.attack.controls if name not in chosen_controls(context.part, context.attack)
+            name
+            for name in possible_controls(context.part, context.attack)
+            if name not in chosen_controls(context.part, context.attack)
         ],
     }
 

@@ -370,7 +370,7 @@ def _run_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
         search.run(attack)
     except NotStored:
         clock = _clock()
-        context.infer(attack, view, searched=False, restored=False)
+        context.infer(attack, view, own=True, searched=False, restored=False)
         save_trial_time(store, trial, clock())
 
 

@@ -160,8 +160,9 @@ def _local_steps(part: AttackPart, attack: Attack, federation: Federation, recor
 
 def _repeats(plan: Plan, part: AttackPart, attack: Attack, federation: Federation) -> int:
     """Return how often the controls of a case repeat its attack; inversions share the held-out one."""
-    inverts = attack.kind in FROM_NOTHING
-    controls = set(chosen_controls(part, attack)) - ({"held-out"} if inverts else set())
+    held_out = any(map(len, federation.holdout))
+    free = attack.kind in FROM_NOTHING or not held_out
+    controls = set(chosen_controls(part, attack)) - ({"held-out"} if free else set())
     stored = part.targets == "all" and attack.reads is not None and set(attack.reads) <= SAME_FOR_ALL
     others = others_read(
         part,
@@ -170,10 +171,10 @@ def _repeats(plan: Plan, part: AttackPart, attack: Attack, federation: Federatio
         clients=len(federation.clients),
         seed=plan.seeds[0],
         sums=federation.secure_aggregation,
-        swapped=is_swapped(part, attack, held_out=any(map(len, federation.holdout))),
+        swapped=is_swapped(part, attack, held_out=held_out),
     )
-    free = stored or attack.kind == "sources"
-    return len(controls - {"other-client"}) + (0 if free else len(others))
+    shared = stored or attack.kind == "sources"
+    return len(controls - {"other-client"}) + (0 if shared else len(others))
 
 
 def planned_steps(attack: Attack, *, restarts: bool = False) -> int:

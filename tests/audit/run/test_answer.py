@@ -14,11 +14,14 @@ import torch
 from fedxray.adversary.view import Grants
 from fedxray.attacks.evidence import Evidence, Kind, WrongEvidence, of_class_images, of_images, of_model
 from fedxray.audit import catalog
-from fedxray.audit.plan import make_plan
+from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run import execute
 from fedxray.audit.run.answer import checked, evidence_of, plain_facts
 from fedxray.audit.run.audit import run_audit
+from fedxray.audit.run.preflight import _repeats
+from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
+from fedxray.federation.setting import Federation
 from tests.attacks.by_hand import linear, table, view_with
 from tests.audit.plans import tiny
 
@@ -55,10 +58,58 @@ def test_a_floor_offered_as_an_attack_meets_itself(tmp_path: Path) -> None:
     assert needing["status"] == "ok" and set(needing["floors"]) == {"majority", "imputation"}
 
 
-def test_floors_of_a_kind_are_those_that_our_attacks_of_it_declare() -> None:
+def test_a_floor_is_ours_where_a_factory_returns_the_same_class(tmp_path: Path) -> None:
+    """In the attacker's process that factory would return a worse one."""
+    shared = {"targets": [0], "grants": ["public-attributes", "public-records"]}
+    data = {"records": 200, "public": 0.3}
+    own = {"factory": f"{OWN}:two_faced", "folder": str(tmp_path), "label": "own", **shared}
+    honest = {"factory": f"{OWN}:Borrowed", "label": "honest"}
+    cases, _ = audited(tmp_path, own, honest, **data)
+    assert cases["own"]["floors"]["imputation"] == cases["honest"]["floors"]["imputation"]
+    assert cases["own"]["scores"] != cases["own"]["floors"]["imputation"]
+
+
+def test_a_users_attack_meets_every_control_of_its_kind_unless_the_plan_names_them(tmp_path: Path) -> None:
+    """It declares none."""
+    own, data = {"factory": f"{OWN}:Borrowed", "targets": [0]}, {"records": 200, "public": 0.3}
+    cases, _ = audited(tmp_path, own | {"label": "all"}, own | {"label": "one", "controls": ["other-client"]}, **data)
+    assert set(cases["all"]["controls"]) == {"held-out", "other-client"}
+    assert cases["all"]["ledger"]["controls_left_out"] == []
+    assert set(cases["one"]["controls"]) == {"other-client"}
+    assert cases["one"]["ledger"]["controls_left_out"] == ["held-out"]
+    (bare,) = audited(tmp_path / "bare", own | {"label": "all"}, **data | {"holdout": 0.0})[0].values()
+    assert set(bare["controls"]) == {"other-client"}
+    plans = [tiny(attack=[own | more], data=data | {"holdout": 0.3}) for more in ({}, {"controls": []})]
+    repeats = [
+        _repeats(plan, plan.attacks[0], plan.attacks[0].make(tmp_path), federation_of(plan))
+        for plan in (make_plan(document, tmp_path) for document in plans)
+    ]
+    assert repeats == [2, 0]
+
+
+def federation_of(plan: Plan) -> Federation:
+    return prepare(plan, plan.defences[0].title, plan.seeds[0]).federation
+
+
+def test_more_guesses_than_records_in_question_are_refused(tmp_path: Path) -> None:
+    rows = {"factory": f"{OWN}:Rows"}
+    cases, failed = audited(
+        tmp_path, rows | {"label": "many", "number": 20000}, rows | {"label": "few", "number": 5}, HONEST
+    )
+    asked = cases["few"]["ledger"]["examples_in_question"]
+    assert f"expected at most {asked} guesses, got 20000" in cases["many"]["reason"]
+    assert cases["many"]["status"] == "failed" and failed == 1 and cases["few"]["status"] == "ok"
+    marked = images(5, own=torch.tensor([True, True, False, False, False]))
+    assert checked(marked, "images", IMAGE, 3)
+    with pytest.raises(WrongEvidence, match="expected at most 2 guesses, got 3"):
+        checked(marked, "images", IMAGE, 2)
+
+
+def test_floors_and_controls_of_a_kind_are_those_that_our_attacks_of_it_declare() -> None:
     for name in catalog.ATTACKS:
         attack = catalog.resolve("attacks", name)
         assert set(attack.floors) <= set(catalog.floors_of_kind(attack.kind)), name
+        assert set(attack.controls) <= {*catalog.controls_of_kind(attack.kind), "global-model"}, name
 
 
 @pytest.mark.parametrize(

@@ -422,5 +422,5 @@ def test_answers_of_a_case_that_runs_an_own_defence_serve_no_other(tmp_path: Pat
             context = execute.case_context(plan, store, case)[1]
             view = context.view(floor).without_messages()
             assert context.answers(view).load(floor, view) is None, case
-            context.infer(floor, view)
+            context.infer(floor, view, own=False)
             assert context.answers(view).load(floor, view) is not None, case

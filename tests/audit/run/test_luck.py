@@ -147,7 +147,7 @@ def test_rows_without_held_out_records_are_swapped_instead() -> None:
 def test_sources_swap_names_without_a_further_run() -> None:
     made = context({"name": "source-from-model"}, document=tiny(data={"clients": 3}))
     found = evaluate(made)
-    owners = made.infer(made.attack, made.view(made.attack)).tensors["owners"]
+    owners = made.infer(made.attack, made.view(made.attack), own=True).tensors["owners"]
     mine = source_records(made.truth, 1)[1][:, 1]
     shares = {str(other): {"accuracy": float((owners[mine] == other).double().mean())} for other in range(3)}
     assert found.swaps == shares and sum(one["accuracy"] for one in found.swaps.values()) == pytest.approx(1)
