@@ -167,12 +167,10 @@ def _check_primary(argument: str, part: schema.AttackPart, attack: Attack) -> No
 
 def check_controls(argument: str, part: schema.AttackPart, attack: Attack) -> None:
     """Refuse a control that the attack does not have."""
-    if not part.controls:
-        return
-    from fedxray.audit.run.comparisons import possible_controls  # it imports torch, which a report does without
-
-    possible = possible_controls(part, attack)
-    for name in part.controls:
+    plugged = any(catalog.plugin_of("attacks", inner.name) for inner in catalog.held_attacks(attack))
+    of_kind = catalog.controls_of_kind(attack.kind) if part.factory is not None or plugged else []
+    possible = [*of_kind, *attack.controls]
+    for name in part.controls or ():
         if name not in possible:
             raise unknown_name(f"{argument}.controls", name, possible)
 
