@@ -207,8 +207,8 @@ class CaseContext:
     def infer(self, attack: Attack, view: View, *, own: bool, searched: bool = True, restored: bool = True) -> Evidence:
         """Return the evidence of an attack on a view, stored or computed.
 
-        `own`: whether it is the attack of this case, perhaps with other settings; its class does not tell, since a
-        factory may return one of fedxray's, and floors and stand-in models are fedxray's own. `searched`: with the best
+        `own`: whether it is the attack of this case, perhaps with other settings; its class does not show it, as a
+        factory may return one of fedxray's, and floors and global models are fedxray's own. `searched`: with the best
         settings, where the plan searches them. `restored`: after the plan's restorer, where it names one.
         """
         if searched and self.part.search is not None:
@@ -514,7 +514,7 @@ def _global_model(context: CaseContext) -> Scored | None:
     attack = without_client_model(context.attack)
     if attack is None or attack == context.attack:
         return None
-    own = attack.kind != "model"  # else fedxray's stands in its place
+    own = attack.kind != "model"  # else it is fedxray's
     return context.score(context.infer(attack, context.view(attack), own=own))
 
 
