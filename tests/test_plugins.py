@@ -17,6 +17,7 @@ from torch import nn
 from fedxray import plugins
 from fedxray.audit import catalog
 from fedxray.audit.plan import make_plan
+from fedxray.audit.run import forkserver
 from fedxray.audit.run.audit import run_audit
 from fedxray.cli.show import lines_of, page_of, warnings_of
 from fedxray.data import Dataset, load
@@ -142,6 +143,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "toy_parts" / "parts.py").write_text(CODE)
     (folder / "toy_parts" / "broken.py").write_text("import a_module_that_is_nowhere\n")
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(forkserver, "_server", None)  # one that was started before would not find it
     plugins.offered.cache_clear()
     yield folder
     plugins.offered.cache_clear()

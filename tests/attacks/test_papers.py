@@ -5,7 +5,8 @@ from __future__ import annotations
 from fedxray.attacks.papers import PAPERS
 from fedxray.audit import catalog
 
-OF_OURS = {"membership-loss-drop", "membership-logit-drop", "membership-best"}
+FROM_UPDATES = {"attribute-from-updates", "membership-from-updates", "source-from-updates"}
+OF_OURS = {"membership-loss-drop", "membership-logit-drop", "membership-best", *FROM_UPDATES}
 WITHOUT_PAPER = {"global-model", "local-model-extrapolate", *OF_OURS}
 
 
