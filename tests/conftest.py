@@ -6,14 +6,18 @@ import importlib
 import os
 import random
 import shutil
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+from fedxray import cli
 
 pytest_plugins = ["pytester"]
 
@@ -127,3 +131,32 @@ def chromium() -> Path:
         if found:
             return Path(found)
     pytest.skip("needs a browser: install chromium or set FEDXRAY_CHROMIUM to its path")
+
+
+class Ended(NamedTuple):
+    """Exit code and output of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def fedxray(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """Run a command in this process, in an empty folder; what its processes write counts too."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+
+    def run(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["fedxray", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        ended = Ended(int(caught.value.code or 0), *capfd.readouterr())
+        assert "Traceback" not in ended.err
+        return ended
+
+    return run

@@ -124,6 +124,24 @@ def of_values(view: View, candidates: Tensor) -> ValuePrior:
     return ValuePrior(asked=asked.log(), public=public.log()[: len(granted)], real=real[: len(granted)])
 
 
+def of_asked(view: View, candidates: Tensor) -> Tensor:
+    """Return the probabilities of these candidates [values, positions] without messages, float64 [records, values].
+
+    Without any public record all candidates are equally likely.
+    """
+    asked = view.grants.public_attributes
+    assert asked is not None
+    if not len(view.grants.public_records or ()):
+        size = (len(asked.x), len(candidates))
+        return torch.full(size, 1 / len(candidates), dtype=torch.float64, device=asked.x.device)
+    column = view.space.column(view.space.sensitive or "")
+    learn, guess = floors.other_columns(view)
+    known = floors.known_records(view).x
+    if column.kind == "categorical":
+        return floors.category_probabilities(learn, floors.categories_of(known, column), guess, len(candidates))
+    return _around_imputed(learn, known[:, list(column.positions)], guess, candidates)[0]
+
+
 def _crossed_probabilities(learn: Tensor, real: Tensor, values: int) -> Tensor:
     """Return the probabilities of every public record's values, each by a model fitted without it."""
     seen, counts = torch.unique(real, return_counts=True)

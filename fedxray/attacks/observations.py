@@ -23,11 +23,12 @@ from fedxray.adversary.view import Observation, Own, View
 from fedxray.attacks.base import Need
 from fedxray.data.dataset import Records, union
 from fedxray.federation.recipe import Recipe
-from fedxray.params import Late, Params, add, scaled
+from fedxray.params import Late, Params, add, is_finite, norm, scaled
 
 At = Literal["first", "last"]  # which of the target's updates is attacked
 AtOrAll = Literal["first", "last", "all"]  # "all": several updates together, described by the first
 WHICH_UPDATE = "Which of the target's updates is attacked."
+NO_DIRECTION = "no update has a direction, so that no gradient can be matched with it"
 
 
 def observation_at(view: View, at: AtOrAll) -> Observation:
@@ -175,3 +176,19 @@ def _counts(view: View, held: Records | None) -> Tensor | None:
     if counts is None or held is None:
         return counts
     return counts + torch.bincount(held.y, minlength=classes).to(counts.device)
+
+
+def usable(rounds: Sequence[Observation], most: int | None = None) -> list[Observation]:
+    """Return the rounds whose update is finite and not zero, or at most that many of them, evenly spread."""
+    moved = [seen for seen in rounds if is_finite(seen.update) and float(norm(seen.update)) > 0]
+    count = len(moved) if most is None else min(most, len(moved))
+    return [moved[place * len(moved) // count] for place in range(count)]
+
+
+def own_order(x: Tensor, *more: Tensor) -> Tensor:
+    """Return indices that sort the records by their own values, so that the granted order does not matter."""
+    keys = torch.cat([x.flatten(1), *(column.reshape(len(x), -1).to(x.dtype) for column in more)], dim=1)
+    order = torch.arange(len(keys), device=keys.device)
+    for place in reversed(range(keys.shape[1])):
+        order = order[torch.argsort(keys[order, place], stable=True)]
+    return order

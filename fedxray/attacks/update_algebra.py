@@ -29,7 +29,7 @@ from fedxray.adversary.view import Observation
 from fedxray.attacks.gradient_gram import GradientsAt
 from fedxray.attacks.inversion.replay import pulled
 from fedxray.federation.recipe import Recipe
-from fedxray.params import add, is_finite, norm, scaled
+from fedxray.params import add, scaled
 
 SECONDS = 3e-6  # of one answer, per squared number of records and message: measured at 100 to 550 records
 USUAL = (1e-3, 1e-2)  # kappa and ridge of the first pass, and where nothing can choose better ones
@@ -220,10 +220,3 @@ def fitted_step(products: RoundProducts, coefficients: Tensor) -> float:
     square = float(coefficients @ whole @ coefficients)
     ahead = float(torch.stack(products.along).mean(0) @ coefficients)
     return ahead / square if ahead > 0 and square > 0 else 1.0
-
-
-def usable(rounds: Sequence[Observation], most: int) -> list[Observation]:
-    """Return at most that many rounds, evenly spread, of those whose update is finite and not zero."""
-    moved = [seen for seen in rounds if is_finite(seen.update) and float(norm(seen.update)) > 0]
-    count = min(most, len(moved))
-    return [moved[place * len(moved) // count] for place in range(count)]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedxray.data.checks import missing_file, read_bytes, shown
 from fedxray.data.own_arrays import read_arrays
 from fedxray.data.store import folders
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, some
 
 ARGUMENT = "model.weights"
 REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -39,8 +39,12 @@ def load_weights(model: nn.Module, path: Path) -> None:
     missing = [name for name, _ in model.named_parameters() if name not in given]
     unknown = [name for name in given if name not in own]
     if missing or unknown:
-        got = f"without {_some(missing)}" if missing else f"with {_some(unknown)} beside them"
-        raise _bad(path, f"the parameters {_some(list(own))}", got)
+        got = (
+            f"without {some(list(map(shown, missing)))}"
+            if missing
+            else f"with {some(list(map(shown, unknown)))} beside them"
+        )
+        raise _bad(path, f"the parameters {some(list(own))}", got)
     for name, value in given.items():
         if value.shape != own[name].shape:
             raise _bad(path, f"{name} of shape {list(own[name].shape)}", f"shape {list(value.shape)}")
@@ -88,10 +92,6 @@ def _from_flax(given: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
         if f"{name}/bias" in given and layer.bias is not None:
             converted[f"{own}.bias"] = given[f"{name}/bias"]
     return converted
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(shown(name) for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _bad(path: Path, expected: str, got: str) -> BadInput:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedxray.adversary.view import Grants, Observation, PublicAttributes, View
 from fedxray.attacks.attributes import gradient_match
-from fedxray.attacks.attributes.from_gradients import AttributeFromGradients, hard_sample, own_order, round_counts
+from fedxray.attacks.attributes.from_gradients import AttributeFromGradients, hard_sample, round_counts
 from fedxray.attacks.attributes.gradient_match import (
     Products,
     cosines,
@@ -26,6 +26,7 @@ from fedxray.attacks.attributes.gradient_match import (
 )
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.active import isolate
+from fedxray.attacks.observations import own_order
 from fedxray.data.dataset import Column, Records
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.local import Batch, local_update, objective

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedxray.adversary.view import Observation
 from fedxray.attacks.gradient_gram import gradients_at
+from fedxray.attacks.observations import usable
 from fedxray.attacks.update_algebra import (
     Messages,
     Unknowns,
@@ -18,7 +19,6 @@ from fedxray.attacks.update_algebra import (
     of_values,
     round_products,
     step_length,
-    usable,
 )
 from fedxray.federation.recipe import Recipe
 from fedxray.params import add, each, flatten, parameters_of, unflatten

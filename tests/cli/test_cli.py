@@ -24,6 +24,7 @@ from fedxray.cli.show import WITH_SETTINGS, settings_of
 from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
 from fedxray.settings import setting
 from tests.audit.plans import tiny, write_toml
+from tests.conftest import Command
 
 ROOT = Path(__file__).parents[2]
 BUILT = [
@@ -41,31 +42,6 @@ BUILT = [
     "compare",
     "train-prior",
 ]
-
-
-class Ended:
-    """Exit code and output of a command."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def fedxray(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Run a command in this process, in an empty folder, with every variable it may set put back."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")
-
-    def run(*arguments: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["fedxray", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Ended(int(caught.value.code or 0), said.out, said.err)
-
-    return run
 
 
 @pytest.fixture
@@ -92,7 +68,7 @@ def test_what_own_code_prints_cannot_steer_the_terminal(
         assert words in shown.err, words
 
 
-def test_a_message_about_a_hostile_plan_cannot_steer_the_terminal(fedxray: Any, tmp_path: Path) -> None:
+def test_a_message_about_a_hostile_plan_cannot_steer_the_terminal(fedxray: Command, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('"\\u001b[2J\\u009b31m" = 1\n')
     ended = fedxray("audit", tmp_path / "p.toml")
     assert ended.code == 2 and "[2J" in ended.err and not {"\x1b", "\x9b"} & set(ended.err)
@@ -115,7 +91,7 @@ def test_help_of_every_command_and_nothing_heavy_is_imported() -> None:
     assert "[]" not in ended.stdout  # what remains of [[gate]] if it is interpreted as markup
 
 
-def test_the_version_is_the_package_s(fedxray: Any) -> None:
+def test_the_version_is_the_package_s(fedxray: Command) -> None:
     from importlib.metadata import version
 
     assert fedxray("--version").out.strip() == f"fedxray {version('fedxray')}"
@@ -135,7 +111,7 @@ KINDS = [
 ]
 
 
-def test_help_lists_what_can_be_used_and_nothing_else(fedxray: Any) -> None:
+def test_help_lists_what_can_be_used_and_nothing_else(fedxray: Command) -> None:
     said = fedxray("--help").out
     assert all(f" {name} " in said for name in BUILT)
     assert "not built" not in fedxray("audit", "--help").out
@@ -143,7 +119,7 @@ def test_help_lists_what_can_be_used_and_nothing_else(fedxray: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_list_prints_one_name_first_on_each_line(fedxray: Any, kind: str) -> None:
+def test_list_prints_one_name_first_on_each_line(fedxray: Command, kind: str) -> None:
     ended = fedxray("list", kind)
     assert ended.code == 0
     lines = ended.out.splitlines()
@@ -152,7 +128,7 @@ def test_list_prints_one_name_first_on_each_line(fedxray: Any, kind: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["awa", "agic", "dlf", "curious-client"])
-def test_show_lists_what_is_needed_once(fedxray: Any, name: str) -> None:
+def test_show_lists_what_is_needed_once(fedxray: Command, name: str) -> None:
     needs = fedxray("show", name).out.partition("Needs:\n")[2].partition("Compared")[0].splitlines()
     whats = [line.partition(", given by")[0] for line in needs]
     assert len(whats) > 3 and len(set(whats)) == len(whats)
@@ -187,7 +163,7 @@ def test_every_sentence_about_data_sets_belongs_to_a_setting() -> None:
     assert {key for key in DATA_SETTINGS if "." not in key} == plain
 
 
-def test_show_explains_settings_as_a_plan_writes_them(fedxray: Any) -> None:
+def test_show_explains_settings_as_a_plan_writes_them(fedxray: Command) -> None:
     said = fedxray("show", "awa").out
     assert "  box: true or false (default true)\n      Whether every step is projected" in said
     assert "  q_conv: a number from 1e-06 to 1e+12\n      Weight of the last convolution" in said
@@ -197,7 +173,7 @@ def test_show_explains_settings_as_a_plan_writes_them(fedxray: Any) -> None:
     assert "  labels: the name of an attack, or a table with its name (default labels-idlg)" in said
 
 
-def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:
+def test_show_names_the_grants_of_inner_attacks(fedxray: Command) -> None:
     said = fedxray("show", "attribute-from-model").out
     assert "plan says otherwise: public-attributes; recipe (for last-returned)\n" in said
     assert "plan says otherwise: none\n" in fedxray("show", "global-model").out
@@ -224,7 +200,7 @@ def test_show_names_the_grants_of_inner_attacks(fedxray: Any) -> None:
         (["train-prior", "--data", "digits", "--width", "9", "--out", "p"], "a multiple of 8"),
     ],
 )
-def test_a_user_s_mistake_is_one_clean_message_and_exit_2(fedxray: Any, arguments: list[str], words: str) -> None:
+def test_a_user_s_mistake_is_one_clean_message_and_exit_2(fedxray: Command, arguments: list[str], words: str) -> None:
     ended = fedxray(*arguments)
     assert ended.code == 2 and words in " ".join(ended.err.split())
 
@@ -244,7 +220,7 @@ def test_a_user_s_mistake_is_one_clean_message_and_exit_2(fedxray: Any, argument
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_written(
-    fedxray: Any, plan: Path, options: list[str], words: str
+    fedxray: Command, plan: Path, options: list[str], words: str
 ) -> None:
     ended = fedxray("audit", plan, *options)
     assert ended.code == 2 and words in ended.err
@@ -263,7 +239,7 @@ def test_a_wrong_option_is_refused_before_anything_is_written(
     ],
 )
 def test_what_cannot_work_is_found_before_starting(
-    fedxray: Any, tmp_path: Path, document: dict[str, Any], words: str
+    fedxray: Command, tmp_path: Path, document: dict[str, Any], words: str
 ) -> None:
     document["data"] = {
         key: value
@@ -275,7 +251,7 @@ def test_what_cannot_work_is_found_before_starting(
     assert not (tmp_path / "fedxray-out").exists()
 
 
-def test_an_audit_from_plan_to_purge(fedxray: Any, plan: Path, tmp_path: Path) -> None:
+def test_an_audit_from_plan_to_purge(fedxray: Command, plan: Path, tmp_path: Path) -> None:
     dry = fedxray("audit", plan, "--dry-run")
     words = [line.split()[0] for line in dry.out.splitlines() if not line.startswith(" ")]
     assert dry.code == 0 and words == [
@@ -308,7 +284,7 @@ def test_an_audit_from_plan_to_purge(fedxray: Any, plan: Path, tmp_path: Path) -
     assert fedxray("report", folder).code == 0, "a report needs nothing private"
 
 
-def test_an_audit_of_own_data_prints_how_it_was_read(fedxray: Any, tmp_path: Path) -> None:
+def test_an_audit_of_own_data_prints_how_it_was_read(fedxray: Command, tmp_path: Path) -> None:
     rows = [f"{'sn'[row % 2]},{20 + row * 7 % 61},d{row % 40},{row % 3 % 2},{row * row % 97}.5" for row in range(120)]
     (tmp_path / "v.csv").write_text("\n".join(["site,age,admitted,diabetic,cost", *rows]))
     data = {"path": "v.csv", "target": "cost", "sensitive": "diabetic", "clients": 2}
@@ -344,7 +320,7 @@ def test_an_audit_of_own_data_prints_how_it_was_read(fedxray: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("answer", "gone"), [("y\n", True), ("n\n", False), ("\n", False)])
-def test_purge_asks(fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, gone: bool) -> None:
+def test_purge_asks(fedxray: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, gone: bool) -> None:
     import io
 
     with open_store(tmp_path / "out", "digest"):
@@ -354,7 +330,9 @@ def test_purge_asks(fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "out" / "private").exists() is not gone
 
 
-def test_purge_without_an_answer_deletes_nothing(fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purge_without_an_answer_deletes_nothing(
+    fedxray: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import io
 
     with open_store(tmp_path / "out", "digest"):
@@ -364,7 +342,9 @@ def test_purge_without_an_answer_deletes_nothing(fedxray: Any, tmp_path: Path, m
     assert ended.code == 2 and "--yes" in ended.err and (tmp_path / "out" / "private").is_dir()
 
 
-def test_a_failed_case_is_reported_and_ends_with_4(fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_case_is_reported_and_ends_with_4(
+    fedxray: Command, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fedxray.audit.run import execute
 
     def broken(*_: object) -> dict[str, Any]:
@@ -385,7 +365,7 @@ def test_a_failed_case_is_reported_and_ends_with_4(fedxray: Any, plan: Path, mon
 
 
 def test_too_little_room_is_refused_before_starting(
-    fedxray: Any, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fedxray: Command, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from types import SimpleNamespace
 
@@ -395,7 +375,7 @@ def test_too_little_room_is_refused_before_starting(
     assert not (tmp_path / "fedxray-out").exists()
 
 
-def test_what_a_plan_will_import_is_printed(fedxray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_plan_will_import_is_printed(fedxray: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "network_beside_the_plan.py").write_text(
         "from torch import nn\n"
@@ -420,7 +400,7 @@ def command(*arguments: object, folder: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("engine", ["processes", pytest.param("ray", marks=pytest.mark.slow)])
 def test_ctrl_c_keeps_what_is_done_and_exits_130(
-    tmp_path: Path, fedxray: Any, engine: str, extra: Callable[[str], ModuleType]
+    tmp_path: Path, fedxray: Command, engine: str, extra: Callable[[str], ModuleType]
 ) -> None:
     if engine == "ray":
         extra("ray")
@@ -456,7 +436,7 @@ def test_ctrl_c_keeps_what_is_done_and_exits_130(
     ],
 )
 def test_no_space_left_ends_with_a_clear_message_and_can_be_resumed(
-    tmp_path: Path, fedxray: Any, limit: int, width: int, engine: str
+    tmp_path: Path, fedxray: Command, limit: int, width: int, engine: str
 ) -> None:
     code = (
         "import resource, sys\nfrom fedxray import cli\n"
@@ -525,12 +505,12 @@ def test_the_time_left_is_weighed_by_what_is_to_come() -> None:
     assert (line.completed, line.total) == (0, 2.0)
 
 
-def test_a_dry_run_counts_the_power_checks_that_a_verdict_may_wait_for(fedxray: Any, tmp_path: Path) -> None:
+def test_a_dry_run_counts_the_power_checks_that_a_verdict_may_wait_for(fedxray: Command, tmp_path: Path) -> None:
     plan = write_toml(tmp_path / "more.toml", tiny(seeds=[0, 1, 2]))
     assert re.search(r"^power +up to \d+ s more", fedxray("audit", plan, "--dry-run").out, re.MULTILINE)
 
 
-def test_what_was_cut_off_is_reported_and_exit_4(fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_cut_off_is_reported_and_exit_4(fedxray: Command, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: Iterator[float] = iter([0.0, 1.0, 2.0, *[1e9] * 100])
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: next(ticks))
     ended = fedxray("audit", plan, "--engine", "inline", "--budget", "1h")
@@ -539,7 +519,7 @@ def test_what_was_cut_off_is_reported_and_exit_4(fedxray: Any, plan: Path, monke
     assert fedxray("audit", plan, "--engine", "inline", "--resume", "--quiet").code == 0
 
 
-def test_figures_are_written_in_the_formats_asked_for(fedxray: Any, plan: Path) -> None:
+def test_figures_are_written_in_the_formats_asked_for(fedxray: Command, plan: Path) -> None:
     folder = Path("fedxray-out", "tiny")
     assert fedxray("audit", plan, "--engine", "inline", "--quiet").code == 0
     assert fedxray("report", folder, "--figures", "png, pdf").code == 0
@@ -548,13 +528,13 @@ def test_figures_are_written_in_the_formats_asked_for(fedxray: Any, plan: Path) 
     assert refused.code == 2 and "--figures" in refused.err and "jpg" in refused.err
 
 
-def test_a_dry_run_lists_what_a_budget_leaves_out(fedxray: Any, plan: Path) -> None:
+def test_a_dry_run_lists_what_a_budget_leaves_out(fedxray: Command, plan: Path) -> None:
     ended = fedxray("audit", plan, "--dry-run", "--engine", "inline", "--budget", "2s")
     assert ended.code == 0 and "left out    attribute-from-model: 1 of 2 clients" in ended.out
 
 
 def test_an_interrupt_before_the_work_begins_is_130_too(
-    fedxray: Any, plan: Path, monkeypatch: pytest.MonkeyPatch
+    fedxray: Command, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt

@@ -44,20 +44,21 @@ from torch.nn import functional
 from fedxray.adversary.view import Observation, PublicAttributes, View
 from fedxray.attacks import base, floor_prior
 from fedxray.attacks.attributes import gradient_match
-from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, with_value
+from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, few_indicators, with_value
 from fedxray.attacks.attributes.gradient_match import Cosine
 from fedxray.attacks.evidence import Evidence, Kind, Status, of_attributes
 from fedxray.attacks.local_model.active import isolate
 from fedxray.attacks.local_model.messages import step_size
+from fedxray.attacks.observations import NO_DIRECTION, own_order, usable
 from fedxray.attacks.shadow import shadow_replies
 from fedxray.data.dataset import Records
 from fedxray.optim import MOST_RATE, Lbfgs, Method, Sgd, minimise
-from fedxray.params import is_finite, norm
 from fedxray.seeds import fork, normal_like, uniform_like
 from fedxray.settings import setting
 
 # Search for the values under which the data-set gradient points along the updates
 
+SET_TO = 'method = "iterative"'  # what holds more
 MOST_INDICATORS = 6000  # records times values; their inner products take four matrices of 288 MB
 
 
@@ -170,7 +171,6 @@ def soft_shares(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 # The attack
 
-NO_DIRECTION = "no update has a direction, so that no gradient can be matched with it"
 NOT_FINITE = "a gradient at a model that was sent is not finite"
 USUAL_RATES: dict[str, tuple[float, ...]] = {  # of Diana et al. 2025 and of Driouich et al.
     "iterative": (1e2, 1e3, 1e4, 1e5, 1e6),
@@ -223,7 +223,7 @@ class AttributeFromGradients(base.Attack):
         active = (base.line_to_the_client(), step_size()) if self.active_rounds else ()
         oracle = (base.granted("oracle-records"),) if self.pick == "oracle-records" else ()
         known = (base.sensitive_column(), base.granted("public-attributes"))
-        few = (few_indicators(self.grid),) if self.method == "closed-form" else ()
+        few = (few_indicators(self.grid, MOST_INDICATORS, SET_TO),) if self.method == "closed-form" else ()
         prior = floor_prior.needs_of(self.prior, base.granted("recipe"))
         return (*known, *prior, *few, base.single_replies(), *active, *oracle)
 
@@ -327,40 +327,9 @@ class AttributeFromGradients(base.Attack):
         return share_right(task.candidates[attempt.chosen], task)
 
 
-def few_indicators(grid: int) -> base.Need:
-    """Return the need of no more records times values than the closed form can hold."""
-
-    def met(view: View) -> bool:
-        given = view.grants.public_attributes
-        if given is None or view.space.sensitive is None:
-            return False
-        values = view.space.column(view.space.sensitive).candidates(given.x, grid)
-        return len(given.x) * len(values) <= MOST_INDICATORS
-
-    return base.Need(
-        what=f"records times values up to {MOST_INDICATORS}, as it is set to closed-form",
-        given_by='method = "iterative", a smaller grid for numbers, or a limit on the records in [data]',
-        met=met,
-    )
-
-
-def usable(rounds: Sequence[Observation]) -> list[Observation]:
-    """Return the rounds whose update is finite and not zero."""
-    return [seen for seen in rounds if is_finite(seen.update) and float(norm(seen.update)) > 0]
-
-
 def round_counts(shares: Sequence[float], rounds: int) -> list[int]:
     """Return the numbers of first rounds that the shares stand for, at least one, increasing and each once."""
     return sorted({max(1, round(share * rounds)) for share in shares})
-
-
-def own_order(x: Tensor, *more: Tensor) -> Tensor:
-    """Return indices that sort the records by their own values, so that the granted order does not matter."""
-    keys = torch.cat([x.flatten(1), *(column.reshape(len(x), -1).to(x.dtype) for column in more)], dim=1)
-    order = torch.arange(len(keys), device=keys.device)
-    for place in reversed(range(keys.shape[1])):
-        order = order[torch.argsort(keys[order, place], stable=True)]
-    return order
 
 
 def share_right(codes: Tensor, task: GradientMatching) -> float:

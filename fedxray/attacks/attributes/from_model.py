@@ -20,6 +20,7 @@ from fedxray.attacks.evidence import Evidence, Kind, model_params, of_attributes
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.predict import losses
 from fedxray.data.dataset import Records
+from fedxray.errors import some
 from fedxray.losses import ExampleLoss, example_loss, squared_error, squared_probability
 from fedxray.params import Params
 from fedxray.settings import setting
@@ -96,3 +97,17 @@ def with_value(x: Tensor, positions: tuple[int, ...], value: Tensor) -> Tensor:
     filled = x.clone()
     filled[:, list(positions)] = value
     return filled
+
+
+def few_indicators(grid: int, most: int, instead: str = "") -> Need:
+    """Return the need of no more records times values than the attack can hold; `instead` is a setting without it."""
+
+    def met(view: View) -> bool:
+        given = view.grants.public_attributes
+        if given is None or view.space.sensitive is None:
+            return False
+        values = view.space.column(view.space.sensitive).candidates(given.x, grid)
+        return len(given.x) * len(values) <= most
+
+    ways = [*([instead] if instead else []), "a smaller grid for numbers", "a limit on the records in [data]"]
+    return Need(what=f"records times values up to {most}", given_by=some(ways, between=", or "), met=met)

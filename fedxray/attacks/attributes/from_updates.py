@@ -25,23 +25,14 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
-from fedxray.attacks import base, floors
-from fedxray.attacks.attributes.from_gradients import NO_DIRECTION, own_order
-from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, with_value
+from fedxray.attacks import base
+from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, few_indicators, with_value
 from fedxray.attacks.evidence import Evidence, Kind, of_attributes
-from fedxray.attacks.floor_prior import drawn_values
+from fedxray.attacks.floor_prior import drawn_values, of_asked
 from fedxray.attacks.gradient_gram import gradients_at
+from fedxray.attacks.observations import NO_DIRECTION, own_order, usable
 from fedxray.attacks.shadow import shadow_replies
-from fedxray.attacks.update_algebra import (
-    SECONDS,
-    STRENGTHS,
-    USUAL,
-    Messages,
-    estimates,
-    of_values,
-    step_length,
-    usable,
-)
+from fedxray.attacks.update_algebra import SECONDS, STRENGTHS, USUAL, Messages, estimates, of_values, step_length
 from fedxray.data.dataset import Column, Records
 from fedxray.seeds import fork
 from fedxray.settings import setting
@@ -70,7 +61,7 @@ class AttributeFromUpdates(base.Attack):
     def needs(self) -> tuple[base.Need, ...]:
         """List the other columns of the records, few enough values, and replies of the target alone."""
         known = (base.sensitive_column(), base.granted("public-attributes"))
-        return (*known, few_indicators(self.grid), base.single_replies())
+        return (*known, few_indicators(self.grid, MOST_INDICATORS), base.single_replies())
 
     def seconds(self, records: int, rounds: int, clients: int) -> float:
         """Return about how long an answer takes: quadratic in the records."""
@@ -91,7 +82,7 @@ class AttributeFromUpdates(base.Attack):
             view=replace(view, grants=replace(view.grants, public_attributes=asked)),
             asked=asked, column=column, candidates=candidates, rounds=rounds,
         )  # fmt: skip
-        prior = prior_of_values(task)
+        prior = of_asked(task.view, candidates)
         scores, facts = inferred(task, prior, context)
         back = torch.argsort(order)
         scores, prior = scores[back], prior[back]
@@ -125,22 +116,6 @@ class IndicatorTask:
         x = self.asked.x.clone()
         x[:, list(self.column.positions)] = self.candidates[values]
         return Records(x, self.asked.y)
-
-
-def prior_of_values(task: IndicatorTask) -> Tensor:
-    """Return the probabilities of the values without any message, float64 [records, values]."""
-    records, values = len(task.asked.x), len(task.candidates)
-    even = torch.full((records, values), 1 / values, dtype=torch.float64, device=task.asked.x.device)
-    if not len(task.view.grants.public_records or ()):
-        return even
-    learn, guess = floors.other_columns(task.view)
-    public = floors.known_records(task.view).x
-    if task.column.kind == "categorical":
-        return floors.category_probabilities(learn, floors.categories_of(public, task.column), guess, values)
-    real = public[:, list(task.column.positions)]
-    error = (floors.impute_value(learn, real, learn) - real).double().std().clamp(min=task.column.tolerance / 2)
-    distance = (floors.impute_value(learn, real, guess).double() - task.candidates[:, 0].double()) / error
-    return 0.9 * torch.softmax(-(distance**2) / 2, 1) + 0.1 * even
 
 
 def inferred(task: IndicatorTask, prior: Tensor, context: base.Context) -> tuple[Tensor, dict[str, Any]]:
@@ -197,20 +172,3 @@ def calibrated(known: Tensor, shares: Tensor, real: Tensor) -> tuple[float, floa
         weights = (weights + torch.linalg.solve(bend, slope).clamp(-2, 2)).clamp(min=0)  # never against the evidence
     loss = -(torch.log_softmax(features @ weights, 1) * hit).sum(1).mean()
     return float(weights[0]), float(weights[1]), float(loss)
-
-
-def few_indicators(grid: int) -> base.Need:
-    """Return the need of no more records times values than can be held."""
-
-    def met(view: View) -> bool:
-        given = view.grants.public_attributes
-        if given is None or view.space.sensitive is None:
-            return False
-        values = view.space.column(view.space.sensitive).candidates(given.x, grid)
-        return len(given.x) * len(values) <= MOST_INDICATORS
-
-    return base.Need(
-        what=f"records times values up to {MOST_INDICATORS}",
-        given_by="a limit on the records in [data], or a smaller grid for numbers",
-        met=met,
-    )

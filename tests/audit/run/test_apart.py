@@ -359,6 +359,7 @@ def test_work_apart_that_breaks_its_output_never_comes_back_here(stream: Any) ->
     finally:
         if os.getpid() != here:
             os._exit(9)
+    assert sys.stdout is not stream and sys.stderr is not stream
 
 
 def test_much_output_of_an_attack_is_cut(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,19 +6,17 @@ import html
 import json
 import re
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from fedxray import cli
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.tryout import try_factories
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
+from tests.conftest import Command
 
 SECRET = "patient-4711"
 OWN_ATTACK = f'''
@@ -50,30 +48,6 @@ class Own(Attack):
 '''
 
 
-class Ended(NamedTuple):
-    """Exit code and output of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ended]:
-    """Run a command in this process; what its processes write counts too."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")
-
-    def run(*arguments: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["fedxray", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        return Ended(int(caught.value.code or 0), *capfd.readouterr())
-
-    return run
-
-
 @pytest.fixture
 def own_attacks(tmp_path: Path) -> Path:
     (tmp_path / "own_attack.py").write_text(OWN_ATTACK)
@@ -84,8 +58,8 @@ def own_attacks(tmp_path: Path) -> Path:
     return write_toml(tmp_path / "plan.toml", tiny(attack=attacks))
 
 
-def test_what_own_code_states_stays_in_private(own_attacks: Path, command: Callable[..., Ended]) -> None:
-    ended = command("audit", own_attacks, "--engine", "inline", "--out", "out")
+def test_what_own_code_states_stays_in_private(own_attacks: Path, fedxray: Command) -> None:
+    ended = fedxray("audit", own_attacks, "--engine", "inline", "--out", "out")
     assert ended.code == 4 and "2 of 4 cases failed: raises: ValueError in own_attack.py, line 23" in ended.err
     out = own_attacks.parent / "out"
     files = [path for path in out.rglob("*") if path.is_file()]
@@ -98,11 +72,9 @@ def test_what_own_code_states_stays_in_private(own_attacks: Path, command: Calla
     assert all(f"a record: {SECRET}" in case["traceback"] for case in stored if case.get("traceback"))
 
 
-def test_a_training_that_diverges_ends_with_4_and_one_line_on_what_to_change(
-    tmp_path: Path, command: Callable[..., Ended]
-) -> None:
+def test_a_training_that_diverges_ends_with_4_and_one_line_on_what_to_change(tmp_path: Path, fedxray: Command) -> None:
     plan = write_toml(tmp_path / "plan.toml", tiny(federation={"rounds": 40, "learning_rate": 1e6}))
-    ended = command("audit", plan, "--engine", "inline", "--out", "out", "--quiet")
+    ended = fedxray("audit", plan, "--engine", "inline", "--out", "out", "--quiet")
     assert ended.code == 4 and ended.out == ""
     (line,) = ended.err.splitlines()
     assert re.match(r"fedxray: 2 of 2 cases failed: training diverged in seed 0 \(.* after round \d+\)\. ", line)
@@ -125,12 +97,12 @@ def test_a_training_that_diverges_ends_with_4_and_one_line_on_what_to_change(
     ],
 )
 def test_a_factory_that_exits_or_hangs_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Ended], code: str, option: str, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedxray: Command, code: str, option: str, words: str
 ) -> None:
     monkeypatch.setenv("FEDXRAY_FACTORY_SECONDS", "0.5" if "sleep" in code else "60")
     (tmp_path / "own_code.py").write_text(f"import os, time\n\ndef build(space):\n    {code}\n")
     plan = write_toml(tmp_path / "plan.toml", tiny(model=None) | {"model": {"factory": "own_code:build"}})
-    ended = command("audit", plan, "--out", "out", option)
+    ended = fedxray("audit", plan, "--out", "out", option)
     assert ended.code == 2 and "Traceback" not in ended.err and not (tmp_path / "out").exists()
     assert f"fedxray: model.factory: {words}" in ended.err
 
