@@ -28,10 +28,10 @@ from fedxray.audit.judge import statistics
 from fedxray.audit.judge.summary import summarise
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.grid import Case, Run, planted_case
 from fedxray.audit.run.store import open_store
+from fedxray.audit.workers.engines import make_engine
 from fedxray.defences.base import Defence, Hooks, State, Work
 from fedxray.files import write_whole
 from fedxray.seeds import normal_like

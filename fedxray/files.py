@@ -1,4 +1,4 @@
-"""Files: written completely or not at all, JSON and TOML read strictly, and points at which tests kill the process.
+"""Files: written completely or not at all, read strictly, folders locked, and points at which tests kill the process.
 
 A file is written under a temporary name, brought to the disk and renamed, so that a reader never sees a part of it.
 """
@@ -11,6 +11,7 @@ import math
 import os
 import re
 import signal
+import socket
 import stat
 import tomllib
 import uuid
@@ -218,3 +219,133 @@ def fault(point: str) -> None:
     """Kill the process here, without any clean-up, if FEDXRAY_FAULT holds the number of this point."""
     if point in POINTS and os.environ.get(VARIABLE) == str(POINTS.index(point) + 1):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+# The lock of a folder: one process writes at a time; it names its holder and is free again when the holder is dead
+
+LOCK = ".lock"
+ODD = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # a link, a folder, a socket
+UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, or refuse and name the holder."""
+    path = folder / LOCK
+    handle = _take_with_flock(path)
+    if handle is not None:
+        _handles.add(handle)
+        try:
+            _sign_lock(handle)
+            yield
+        finally:
+            _handles.discard(handle)
+            os.ftruncate(handle, 0)
+            os.close(handle)  # frees the lock, as the end of the process would
+        return
+    _take_by_name(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+_handles: set[int] = set()  # open lock files of this process
+
+
+def close_locks() -> None:
+    """Close the lock files in a forked process, so that nothing it starts can hold the lock; the parent keeps it."""
+    while _handles:
+        os.close(_handles.pop())
+
+
+def _take_with_flock(path: Path) -> int | None:
+    """The open lock file, or None where the system has no such locks; it stays, only its lock goes."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    handle = _open_plain(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if error.errno in UNSUPPORTED:
+            path.unlink(missing_ok=True)
+            return None
+        raise _busy(path) from None
+    return handle
+
+
+def _open_plain(path: Path) -> int:
+    """Open the lock file, but neither what a link of that name points to nor anything that is no plain file."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        handle = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno not in ODD:
+            raise
+        raise _odd_lock(path) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _odd_lock(path)
+    return handle
+
+
+def _take_by_name(path: Path) -> None:
+    """Create the lock file, which only one process can; a lock of a dead process is taken over."""
+    for _ in range(2):
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            if path.is_symlink() or not path.is_file():
+                raise _odd_lock(path) from None
+            if not _is_stale_lock(path):
+                raise _busy(path) from None
+            path.unlink(missing_ok=True)
+            continue
+        _sign_lock(handle)
+        os.close(handle)
+        return
+    raise _busy(path)
+
+
+def _sign_lock(handle: int) -> None:
+    os.ftruncate(handle, 0)
+    os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+
+
+def _lock_holder(path: Path) -> tuple[int | None, str | None]:
+    try:
+        holder = json.loads(path.read_bytes())
+        return int(holder["pid"]), str(holder["host"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None
+
+
+def _is_stale_lock(path: Path) -> bool:
+    """Return whether the holder was a process of this machine that is gone; False where that is not known."""
+    pid, host = _lock_holder(path)
+    if pid is None or host != socket.gethostname() or os.name != "posix":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _busy(path: Path) -> BadInput:
+    pid, host = _lock_holder(path)
+    who = f"process {pid} on {host}" if pid is not None else "another process"
+    expected = "a folder that no other run is writing to"
+    remedy = "Wait for it to end, or choose another --out."
+    return BadInput("--out", expected=expected, got=f"{path.parent}, in use by {who}", remedy=remedy)
+
+
+def _odd_lock(path: Path) -> BadInput:
+    expected = f"a folder whose {LOCK} is a plain file or absent"
+    remedy = "Remove it, or choose another --out."
+    return BadInput("--out", expected=expected, got=f"{path}, a symbolic link or no file", remedy=remedy)

@@ -16,8 +16,8 @@ from torch import nn
 
 from fedxray import plugins
 from fedxray.audit import catalog
+from fedxray.audit.own_code import forkserver
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import forkserver
 from fedxray.audit.run.audit import run_audit
 from fedxray.cli.show import lines_of, page_of, warnings_of
 from fedxray.data import Dataset, load

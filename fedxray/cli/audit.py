@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fedxray.audit.plan import Plan
     from fedxray.audit.run.audit import Completed
-    from fedxray.audit.run.engines import Progress
+    from fedxray.audit.workers.engines import Progress
 
 FAILED, INTERRUPTED = 4, 130
 INTERRUPTED_IN = "fedxray: interrupted; completed work is stored in {}, continue with --resume"
@@ -36,7 +36,7 @@ def run_audit(
     """Audit a plan and return the exit code; `workers` are engine, jobs and address, `seeds` their number in total."""
     compute_with_one_thread()
     from fedxray.audit.plan import read_plan
-    from fedxray.audit.run.tryout import try_factories
+    from fedxray.audit.run.preflight import try_factories
 
     plan = read_plan(file)
     folder = out if out is not None else Path("fedxray-out", plan.name)
@@ -77,7 +77,7 @@ def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
 
 def compute_with_one_thread() -> None:
     """Limit numerical libraries to one thread, before they are loaded: results must not depend on cores."""
-    from fedxray.audit.run.engines import ONE_THREAD
+    from fedxray.audit.workers.engines import ONE_THREAD
 
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
@@ -117,10 +117,10 @@ def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str 
     from fedxray.audit.judge.statistics import AUTO_LOOKS
     from fedxray.audit.run.audit import check_room, megabytes
     from fedxray.audit.run.dry_run import can_settle
-    from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.grid import expand
     from fedxray.audit.run.preflight import preflight
     from fedxray.audit.run.prepare import prepare_first
+    from fedxray.audit.workers.engines import make_engine, worker_count
 
     count = worker_count(workers["engine"], workers["jobs"])
     with make_engine(workers["engine"], workers["jobs"], workers["address"]):
@@ -171,7 +171,7 @@ def duration(seconds: float) -> str:
 
 def _print_end(ended: Completed, quiet: bool) -> int:
     """Write the report, print the summary and what failed, and return the exit code."""
-    from fedxray.audit.judge.failures import failure_line
+    from fedxray.audit.judge.results import failure_line
     from fedxray.report import build_report, print_summary
 
     report = build_report(ended.folder)

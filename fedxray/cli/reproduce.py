@@ -21,7 +21,7 @@ from fedxray.cli.audit import (
 )
 
 if TYPE_CHECKING:
-    from fedxray.audit.run.engines import Progress
+    from fedxray.audit.workers.engines import Progress
     from fedxray.reproduce.base import Request
     from fedxray.reproduce.run import ReproductionJob
 
@@ -40,7 +40,7 @@ def run_reproduction(
 ) -> int:
     """Reproduce a published table and return the exit code."""
     compute_with_one_thread()
-    from fedxray.audit.judge.failures import failure_line
+    from fedxray.audit.judge.results import failure_line
     from fedxray.reproduce.run import cases_of, job, reproduce
 
     names = tuple(part.strip() for part in columns.split(",")) if columns else ()
@@ -68,8 +68,8 @@ def run_reproduction(
 def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None) -> int:
     """Print cases, time and disk of every row, without running it."""
     from fedxray.audit.run.audit import megabytes
-    from fedxray.audit.run.engines import make_engine, worker_count
     from fedxray.audit.run.preflight import preflight
+    from fedxray.audit.workers.engines import make_engine, worker_count
     from fedxray.report.words import count
 
     workers = worker_count(engine, jobs)

@@ -19,17 +19,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedxray.audit.judge.failures import failed_cases
-from fedxray.audit.judge.results import RESULTS, read_results
+from fedxray.audit.judge.results import RESULTS, failed_cases, read_results
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run.audit import Completed, WeightedProgress, costs, run_audit, silent, unfinished
-from fedxray.audit.run.engines import Engine, Progress, Task, make_engine
 from fedxray.audit.run.extend import extended
 from fedxray.audit.run.grid import expand
 from fedxray.audit.run.preflight import Estimate, preflight
-from fedxray.audit.run.store import LOCK, Store, locked
+from fedxray.audit.run.store import Store
+from fedxray.audit.workers.engines import Engine, Progress, Task, make_engine
 from fedxray.errors import BadInput
-from fedxray.files import read_json, read_object, write_whole
+from fedxray.files import LOCK, locked, read_json, read_object, write_whole
 from fedxray.report import build_report
 from fedxray.report.build import REPORT
 from fedxray.reproduce import document as documents

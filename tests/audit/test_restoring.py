@@ -17,10 +17,10 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.restoring import raw_and_restored, restore
 from fedxray.audit.run.audit import Completed, digest_of_inputs, run_audit
-from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
 from fedxray.audit.run.store import check_folder, open_store
+from fedxray.audit.workers.engines import make_engine
 from fedxray.cli.prior import images_of_data, images_of_plan, shortened
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import simulate

@@ -18,7 +18,7 @@ import pytest
 
 from fedxray import cli
 from fedxray.audit import catalog
-from fedxray.audit.judge.failures import failure_line
+from fedxray.audit.judge.results import failure_line
 from fedxray.audit.run.store import open_store
 from fedxray.cli.show import WITH_SETTINGS, settings_of
 from fedxray.data.catalog import SETTINGS as DATA_SETTINGS

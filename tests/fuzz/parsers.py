@@ -23,7 +23,7 @@ from fedxray.audit.judge.compare import compare
 from fedxray.audit.judge.gate import judge_gates, read_policy, recommend
 from fedxray.audit.judge.results import read_results
 from fedxray.audit.plan import read_plan
-from fedxray.audit.run.search import ask, study_of
+from fedxray.audit.search import ask, study_of
 from fedxray.cli.decide import compare_lines, gate_lines, recommend_lines
 from fedxray.data import load
 from fedxray.errors import BadInput

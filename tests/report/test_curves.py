@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from fedxray.audit.run.search import Trial, search_result
+from fedxray.audit.search import Trial, search_result
 from fedxray.report.charts import PLACEHOLDERS, Drawing, as_file, on_page
 from fedxray.report.curves import TrialPoint, best_so_far, loss_curves, searches, settings_chart
 

@@ -13,9 +13,9 @@ import pytest
 
 from fedxray.audit.judge.results import read_results
 from fedxray.audit.run.audit import Completed
-from fedxray.audit.run.engines import Inline
-from fedxray.audit.run.store import locked
+from fedxray.audit.workers.engines import Inline
 from fedxray.errors import BadInput
+from fedxray.files import locked
 from fedxray.reproduce import document as documents, run as run_module
 from fedxray.reproduce.base import REPRODUCTIONS, Request
 from fedxray.reproduce.run import is_reproduction, job, rebuild, reproduce

@@ -137,7 +137,7 @@ def _check_attack(argument: str, attack: schema.AttackPart, plan: Plan) -> None:
         check_controls(argument, attack, made)
         _check_primary(argument, attack, made)
         if attack.search is not None:
-            from fedxray.audit.run.search import study_of  # it imports torch, which a report does without
+            from fedxray.audit.search import study_of  # it imports torch, which a report does without
 
             study_of(made, attack.search, f"{argument}.search")
     for grant in attack.grants or ():

@@ -21,7 +21,7 @@ from fedxray.attacks.inversion.tabular import TabularInversion
 from fedxray.audit.plan import Plan
 from fedxray.audit.plan.recorded import rounds_named, span
 from fedxray.audit.plan.schema import FederationPart
-from fedxray.audit.run.search import Point, SearchResult, Trial, finite, search_result
+from fedxray.audit.search import Point, SearchResult, Trial, finite, search_result
 from fedxray.errors import BadInput, Refused, some
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.recording.transcribe import NODE, Chosen

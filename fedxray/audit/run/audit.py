@@ -15,16 +15,15 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fedxray.audit.judge import results
-from fedxray.audit.judge.failures import failed_cases, failure_line
-from fedxray.audit.judge.results import validate
+from fedxray.audit.judge.results import failed_cases, failure_line, validate
 from fedxray.audit.judge.statistics import AUTO_LOOKS, spending
 from fedxray.audit.judge.verdict import is_settled
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.plan.schema import own_path, schema_path
 from fedxray.audit.restoring import folders_of_priors
-from fedxray.audit.run.engines import Deadline, Engine, Progress, Task, make_engine, no_deadline, worker_count
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand
 from fedxray.audit.run.store import GALLERY, PRIVATE, Store, check_folder, clear, open_store, read_looks
+from fedxray.audit.workers.engines import Deadline, Engine, Progress, Task, make_engine, no_deadline, worker_count
 from fedxray.data.checks import content_digest
 from fedxray.errors import BadInput
 from fedxray.files import read_json
@@ -202,7 +201,7 @@ def _deadline(store: Store, choice: dict[str, Any] | None, began: float) -> Dead
 
 def costs(plan: Plan, estimate: Estimate, runs: Sequence[Run], cases: Sequence[Case]) -> dict[str, float]:
     """Return the expected seconds of runs, trials and cases, by their ids."""
-    from fedxray.audit.run.trials import case_costs
+    from fedxray.audit.run.grid import case_costs
 
     seconds = {run.id: estimate.run_seconds for run in runs}
     optimising = estimate.optimising_seconds.__getitem__
@@ -276,7 +275,7 @@ class Execution:
         A case whose run failed has failed too.
         """
         from fedxray.audit.run.execute import NOT_RUN
-        from fedxray.audit.run.trials import trial_batches
+        from fedxray.audit.run.grid import trial_batches
 
         self._forget_failures(runs, cases)
         new_runs, new_cases = unfinished(self.store, runs, cases)

@@ -20,12 +20,11 @@ from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.baselines import GlobalModel
 from fedxray.audit import catalog
 from fedxray.audit.judge.statistics import drawn_permutations
+from fedxray.audit.own_code.apart import OutOfTime, run_apart
+from fedxray.audit.own_code.carry import Parts, checked
 from fedxray.audit.plan import AttackPart
 from fedxray.audit.restoring import restore
-from fedxray.audit.run.answer import checked
-from fedxray.audit.run.apart import OutOfTime, run_apart
-from fedxray.audit.run.carry import Parts
-from fedxray.audit.run.search import AttackSearch, Recall, ask_afresh, best_answer, study_of
+from fedxray.audit.search import AttackSearch, Recall, ask_afresh, best_answer, study_of
 from fedxray.defences.base import Defence
 from fedxray.errors import BadInput, FedxrayError, Refused
 from fedxray.federation.round_loop import continue_run

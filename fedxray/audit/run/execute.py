@@ -20,23 +20,18 @@ from fedxray.attacks.base import Attack, not_finite
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.catalog import attack_facts
 from fedxray.audit.judge import results
-from fedxray.audit.judge.failures import TRAINING_DIVERGED
-from fedxray.audit.judge.results import versions
-from fedxray.audit.judge.utility import utility_rows
+from fedxray.audit.judge.results import TRAINING_DIVERGED, utility_rows, versions
+from fedxray.audit.own_code.apart import OutOfTime, OwnCodeError, do_apart
+from fedxray.audit.own_code.carry import Parts, StatedDefence, evidence_of, plain_facts, read_stated, write_stated
 from fedxray.audit.plan import Plan
-from fedxray.audit.run.answer import evidence_of, plain_facts
-from fedxray.audit.run.apart import OutOfTime, OwnCodeError, do_apart
-from fedxray.audit.run.carry import Parts
 from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, origin_of, root_for
 from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
-from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id
+from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id, save_trial_time, trial_time
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.prepare import Prepared, forget_data, primary_metrics
-from fedxray.audit.run.search import Point, Recall, curve_facts
-from fedxray.audit.run.stated import StatedDefence, has_own_defence, read_stated, write_stated
 from fedxray.audit.run.store import Store
-from fedxray.audit.run.trials import save_trial_time, trial_time
 from fedxray.audit.run.utility import guess_of, promise_kept, utility_of, worst_promise, write_promises
+from fedxray.audit.search import Point, Recall, curve_facts
 from fedxray.data.dataset import USE
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused
 from fedxray.federation.folder import INDEX, Damaged, FolderShelf, read_transcript, write_transcript
@@ -84,6 +79,11 @@ def run_of(plan: Plan, store: Store, case: Case) -> OpenRun:
 
 
 _open_run: dict[tuple[str, str, bool], OpenRun] = {}
+
+
+def has_own_defence(plan: Plan, item: Run | Case) -> bool:
+    """Return whether the clients of a run use a defence of the user's or of a plug-in."""
+    return (item.plant is None or item.defended) and plan.defence_of(item.defence).is_own
 
 
 def runs_defence(plan: Plan, case: Case) -> bool:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run.store import MARKER, PLAN, PRIVATE, RECORDS, Store, locked, read_looks, read_marker
+from fedxray.audit.run.store import MARKER, PLAN, PRIVATE, RECORDS, Store, read_looks, read_marker
 from fedxray.errors import BadInput
-from fedxray.files import read_object, write_whole
+from fedxray.files import locked, read_object, write_whole
 
 GROWS = ("seeds", "attack", "defence", "sweep", "gate", "name")  # keys of a plan in which an audit may be extended
 BUDGET = "budget.json"

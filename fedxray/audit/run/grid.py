@@ -1,22 +1,23 @@
-"""The grid of a plan: the runs that are simulated and the cases that are attacked on them, with their ids."""
+"""The grid of a plan: the runs that are simulated and the cases that are attacked on them, with their ids; trials."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedxray.audit.plan import AttackPart, Plan
+from fedxray.audit.run.comparisons import is_swapped, others_read
+from fedxray.audit.run.store import Store
+from fedxray.audit.search import study_of
 from fedxray.errors import BadInput
 
 MOST_CASES = 200_000
 SUMS = ("curious-client", "secure-aggregation")  # roles that see sums over all clients, whatever the protocol
 ABOUT_WHOLE_SUMS = ("images", "rows", "labels")  # kinds whose guess from a sum is about all clients at once
-
-
 UNDEFENDED = "none"  # the defence of a planted federation that has none, whatever the plan calls its own
 
 
@@ -234,3 +235,83 @@ def _identity(readable: str, parts: list[object]) -> str:
 
 def _span(clients: list[int]) -> str:
     return f"clients among {clients[0]} to {clients[-1]}" if clients else "clients that exist"
+
+
+# Trials of searches as tasks before their cases, so that workers share them.
+#
+# A case could try all of its settings by itself, with the same result: a trial leaves its answer in the store, where
+# the case finds it. Batches follow one after the other; the trials of one batch may run side by side. Searches on the
+# clients' own messages come first, then those of controls that read another client's, which may be stored by then.
+
+TIMES = ("seconds", "cpu_seconds")
+
+
+def trial_batches(plan: Plan, cases: Sequence[Case]) -> list[list[TrialTask]]:
+    """Return batches of trials of all cases that search; a restored version finds those of its raw one."""
+    sizes = {part.title: _sizes(plan, part.title) for part in plan.attacks if part.search is not None}
+    searching = [case for case in cases if sizes.get(case.attack)]
+    own: list[tuple[Case, int | None]] = [(case, None) for case in searching]
+    controls = [(case, client) for case in searching for client in _control_clients(plan, case)]
+    return [
+        [
+            TrialTask(case=case, messages_of=client, batch=batch, index=index)
+            for case, client in views
+            if batch < len(sizes[case.attack])
+            for index in range(sizes[case.attack][batch])
+        ]
+        for views in (own, controls)
+        for batch in range(max((len(sizes[case.attack]) for case, _ in views), default=0))
+    ]
+
+
+def case_costs(plan: Plan, cases: Sequence[Case], fixed: float, optimising: Callable[[str], float]) -> dict[str, float]:
+    """Return the expected seconds of cases and of the trials before them, by their ids.
+
+    `fixed` are the seconds of any case, `optimising` those of an attack on top; a case whose trials ran before it is
+    short.
+    """
+    trials = [trial for batch in trial_batches(plan, cases) for trial in batch]
+    counts: dict[str, int] = {}
+    for trial in trials:
+        counts[trial.case.id] = counts.get(trial.case.id, 0) + 1
+    costs = {trial.id: optimising(trial.case.attack) / counts[trial.case.id] for trial in trials}
+    return costs | {case.id: fixed + (0.0 if case.id in counts else optimising(case.attack)) for case in cases}
+
+
+def save_trial_time(store: Store, trial: TrialTask, times: dict[str, float]) -> None:
+    """Store the time that a trial took, for its case."""
+    store.save_evidence(f"time-{trial.id}", {}, times)
+
+
+def trial_time(plan: Plan, store: Store, case: Case) -> dict[str, float]:
+    """Return the time that the trials before a case took."""
+    trials = [trial for batch in trial_batches(plan, [case]) for trial in batch]
+    stored = [times for trial in trials if (times := store.load_evidence(f"time-{trial.id}")) is not None]
+    return {name: sum(times[1][name] for times in stored) for name in TIMES}
+
+
+def _sizes(plan: Plan, title: str) -> list[int]:
+    """Return how many trials each batch of an attack's search has; none for a restored version."""
+    part = plan.attack_of(title)
+    if part.restore is not None:
+        return []
+    return study_of(part.make(plan.folder), part.search, f"attack {title}: search").sizes()
+
+
+def _control_clients(plan: Plan, case: Case) -> list[int]:
+    """Return the clients whose messages the control `other-client` of this case reads, none without such a control."""
+    if case.plant is not None or plan.transcript is not None:  # no controls, and one client
+        return []
+    part = plan.attack_of(case.attack)
+    attack = part.make(plan.folder)
+    if attack.kind == "sources":  # whose control needs no second search
+        return []
+    return others_read(
+        part,
+        attack,
+        client=case.client,
+        clients=plan.clients,
+        seed=case.seed,
+        sums=plan.federation.secure_aggregation,
+        swapped=is_swapped(part, attack, held_out=plan.data.holdout > 0),
+    )

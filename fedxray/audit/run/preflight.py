@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from fedxray.adversary.roles import ROLES
 from fedxray.attacks.base import Attack
 from fedxray.audit.catalog import attack_settings
 from fedxray.audit.judge.verdict import LEAST_RUNS
+from fedxray.audit.own_code.apart import OutOfTime, OwnCodeError, OwnRefusal, check_apart, do_apart, seconds_allowed
+from fedxray.audit.own_code.carry import Parts, StatedDefence, words_of
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.plan.schema import DefencePart
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
-from fedxray.audit.run.apart import OutOfTime, OwnCodeError, OwnRefusal, check_apart, do_apart, seconds_allowed
-from fedxray.audit.run.carry import Parts
 from fedxray.audit.run.comparisons import (
     FROM_NOTHING,
     CaseContext,
@@ -30,9 +33,8 @@ from fedxray.audit.run.comparisons import (
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, Case, asked, expand, is_about_everyone
 from fedxray.audit.run.power import COMPANY, Check, planted_clients, planted_share, planted_work
 from fedxray.audit.run.prepare import Prepared, one_round, prepare, prepare_first
-from fedxray.audit.run.search import example_trial, study_of
-from fedxray.audit.run.stated import StatedDefence, words_of
-from fedxray.audit.run.tryout import LIMIT, VARIABLE
+from fedxray.audit.search import example_trial, study_of
+from fedxray.audit.workers.engines import follow_parent, start_worker
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
 from fedxray.federation.folder import transcript_bytes
@@ -331,3 +333,71 @@ def _timed(work: Callable[[], object]) -> float:
         work()
         times += 1
     return (time.perf_counter() - before) / times
+
+
+# Own code of a plan, called in a process of its own before the audit, so that code that exits or hangs is reported
+
+LIMIT = 120.0  # seconds that a factory may take
+VARIABLE = "FEDXRAY_FACTORY_SECONDS"  # changes that
+
+
+class Called(NamedTuple):
+    """A factory that is called now: the key that names it, and "module:function"."""
+
+    argument: str
+    spec: str
+
+
+def try_factories(plan: Plan) -> None:
+    """Call every factory of a plan in another process; refuse one that ends it or that takes longer than the limit.
+
+    Any other error is left to the audit, which calls them again and reports it.
+    """
+    if not plan.factories():
+        return
+    limit, worker = seconds_allowed(VARIABLE, LIMIT), start_worker(_call_all, plan)
+    called: Called | None = None  # while none is called, as data are read, there is no limit
+    try:
+        while worker.pipe.poll(None if called is None else limit):
+            called = worker.pipe.recv()
+            if called is None:
+                return
+        assert called is not None
+        expected = f"{called.spec} to return within {limit:g} s"
+        remedy = f"Let it do less, or set {VARIABLE} to more seconds."
+        raise BadInput(called.argument, expected=expected, got="no end, so it was stopped", remedy=remedy)
+    except EOFError:
+        if called is not None:
+            expected, remedy = f"{called.spec} to return", "Let it raise an error instead."
+            got = worker.exit_reason()
+            raise BadInput(called.argument, expected=expected, got=got, remedy=remedy) from None
+    finally:
+        worker.stop()
+
+
+@harmless_output()
+def _call_all(pipe: Connection, plan: Plan) -> None:
+    """Send what is called next, and at the end None."""
+    threading.Thread(target=follow_parent, daemon=True).start()
+    try:
+        for called in _calls(plan):
+            pipe.send(called)
+    except (Exception, SystemExit):  # noqa: BLE001  (the audit meets it again)
+        pass
+    pipe.send(None)
+
+
+def _calls(plan: Plan) -> Iterator[Called]:
+    """Call every factory after it was yielded."""
+    from fedxray.audit.run.prepare import load_data
+    from fedxray.seeds import fork
+
+    if plan.model.factory is not None:
+        space = load_data(plan, plan.seeds[0]).space
+        yield Called("model.factory", plan.model.factory)
+        plan.model.make(space, fork(plan.seeds[0], "model"), plan.folder)
+    for kind, parts in (("defence", plan.defences), ("attack", plan.attacks)):
+        for part in parts:
+            if part.factory is not None:
+                yield Called(f"{kind} {part.title}: factory", part.factory)
+                part.make(plan.folder)

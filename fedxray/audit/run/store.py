@@ -5,7 +5,6 @@ Files are written as a whole or not at all. A lock keeps other processes out, `p
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -13,8 +12,6 @@ import os
 import platform
 import re
 import shutil
-import socket
-import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,9 +25,11 @@ from uuid import uuid4
 from fedxray.audit.judge import results
 from fedxray.errors import BadInput, printable
 from fedxray.files import (
+    LOCK,
     TEMPORARY,
     fault,
     is_unfinished,
+    locked,
     read_object,
     readers_of,
     room_for,
@@ -41,136 +40,6 @@ from fedxray.files import (
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# The lock: one audit at a time in a folder; it names its holder and is free again when the holder is dead
-
-LOCK = ".lock"
-ODD = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # a link, a folder, a socket
-UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, or refuse and name the holder."""
-    path = folder / LOCK
-    handle = _take_with_flock(path)
-    if handle is not None:
-        _handles.add(handle)
-        try:
-            _sign(handle)
-            yield
-        finally:
-            _handles.discard(handle)
-            os.ftruncate(handle, 0)
-            os.close(handle)  # frees the lock, as the end of the process would
-        return
-    _take_by_name(path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
-_handles: set[int] = set()  # open lock files of this process
-
-
-def close_locks() -> None:
-    """Close the lock files in a forked process, so that nothing it starts can hold the lock; the parent keeps it."""
-    while _handles:
-        os.close(_handles.pop())
-
-
-def _take_with_flock(path: Path) -> int | None:
-    """The open lock file, or None where the system has no such locks; it stays, only its lock goes."""
-    try:
-        import fcntl
-    except ImportError:
-        return None
-    handle = _open_plain(path)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        if error.errno in UNSUPPORTED:
-            path.unlink(missing_ok=True)
-            return None
-        raise _busy(path) from None
-    return handle
-
-
-def _open_plain(path: Path) -> int:
-    """Open the lock file, but neither what a link of that name points to nor anything that is no plain file."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        handle = os.open(path, flags, 0o600)
-    except OSError as error:
-        if error.errno not in ODD:
-            raise
-        raise _odd(path) from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise _odd(path)
-    return handle
-
-
-def _take_by_name(path: Path) -> None:
-    """Create the lock file, which only one process can; a lock of a dead process is taken over."""
-    for _ in range(2):
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            if path.is_symlink() or not path.is_file():
-                raise _odd(path) from None
-            if not _is_stale(path):
-                raise _busy(path) from None
-            path.unlink(missing_ok=True)
-            continue
-        _sign(handle)
-        os.close(handle)
-        return
-    raise _busy(path)
-
-
-def _sign(handle: int) -> None:
-    os.ftruncate(handle, 0)
-    os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-
-
-def _holder(path: Path) -> tuple[int | None, str | None]:
-    try:
-        holder = json.loads(path.read_bytes())
-        return int(holder["pid"]), str(holder["host"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None, None
-
-
-def _is_stale(path: Path) -> bool:
-    """Return whether the holder was a process of this machine that is gone; False where that is not known."""
-    pid, host = _holder(path)
-    if pid is None or host != socket.gethostname() or os.name != "posix":
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
-
-
-def _busy(path: Path) -> BadInput:
-    pid, host = _holder(path)
-    who = f"process {pid} on {host}" if pid is not None else "another process"
-    expected = "a folder that no other run is writing to"
-    remedy = "Wait for it to end, or choose another --out."
-    return BadInput("--out", expected=expected, got=f"{path.parent}, in use by {who}", remedy=remedy)
-
-
-def _odd(path: Path) -> BadInput:
-    expected = f"a folder whose {LOCK} is a plain file or absent"
-    remedy = "Remove it, or choose another --out."
-    return BadInput("--out", expected=expected, got=f"{path}, a symbolic link or no file", remedy=remedy)
-
 
 # The files of an audit
 

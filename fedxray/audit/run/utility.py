@@ -12,7 +12,7 @@ import torch
 
 from fedxray.attacks.predict import outputs
 from fedxray.audit.judge import results
-from fedxray.audit.judge.utility import GUESS
+from fedxray.audit.judge.results import GUESS
 from fedxray.data.dataset import union
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import client_states

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.judge.failures import RETRY, TRAINING_DIVERGED, cut_cases, failed_cases, failure_line
+from fedxray.audit.judge.results import RETRY, TRAINING_DIVERGED, cut_cases, failed_cases, failure_line
 
 WHY = "(a model with infinite or NaN entries after round 1). Lower learning_rate (0.05)."
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedxray.audit.judge.utility import utility_rows
+from fedxray.audit.judge.results import utility_rows
 from fedxray.audit.run.utility import guess_of, utility_of
 from fedxray.data.dataset import Records
 from fedxray.federation.transcript import MemoryShelf, Message, Parts, Transcript

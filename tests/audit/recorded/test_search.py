@@ -15,7 +15,7 @@ from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import understood
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.audit.run.search import SearchResult, Trial
+from fedxray.audit.search import SearchResult, Trial
 from fedxray.errors import BadInput
 from fedxray.report.overview import notices
 from tests.audit.recordings import record_simulation

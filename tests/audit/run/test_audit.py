@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fedxray.audit.judge.failures import failure_line
+from fedxray.audit.judge.results import failure_line
 from fedxray.audit.plan import make_plan, read_plan
 from fedxray.audit.run.audit import megabytes, run_audit
-from fedxray.audit.run.engines import Deadline, Progress, Shared, Task, TaskFailure, no_deadline
 from fedxray.audit.run.prepare import prepare
+from fedxray.audit.workers.engines import Deadline, Progress, Shared, Task, TaskFailure, no_deadline
 from fedxray.errors import BadInput
 from fedxray.lookup import load
 from tests.audit.plans import table, tiny

@@ -14,7 +14,8 @@ from fedxray.audit.plan import make_plan
 from fedxray.audit.run import budget as budgets
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.budget import Budget, Choice, Cost, choose, parse_budget
-from fedxray.audit.run.engines import (
+from fedxray.audit.run.preflight import Planted, preflight
+from fedxray.audit.workers.engines import (
     DEADLINE_PASSED,
     Deadline,
     Inline,
@@ -26,12 +27,11 @@ from fedxray.audit.run.engines import (
     cut_off,
     no_deadline,
 )
-from fedxray.audit.run.preflight import Planted, preflight
 from fedxray.errors import BadInput
 from fedxray.lookup import load
 from fedxray.report.overview import CUT, REDUCED, notices
 from tests.audit.plans import tiny
-from tests.audit.run.test_engines import ProgressLog, has_gone, task, timeless, wait_for
+from tests.audit.workers.test_engines import ProgressLog, has_gone, task, timeless, wait_for
 
 SECONDS = {"inversion": 100.0, "membership": 0.0}
 

@@ -8,7 +8,7 @@ import torch
 from fedxray.adversary.disclose import attribute_rows
 from fedxray.attacks.evidence import of_attributes, of_membership, of_rows
 from fedxray.audit.run.evaluate import MOST_RECORDS, NO_GUESS, examples_of, spoken
-from fedxray.audit.run.search import thinned
+from fedxray.audit.search import thinned
 from fedxray.data.dataset import Column, Dataset
 from fedxray.federation.truth import Truth
 from tests.adversary.clinics import federation

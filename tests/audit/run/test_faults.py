@@ -13,7 +13,7 @@ import pytest
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.tryout import try_factories
+from fedxray.audit.run.preflight import try_factories
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 from tests.conftest import Command

@@ -18,8 +18,7 @@ from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.comparisons import CaseContext, Scored, swaps_of
-from fedxray.audit.run.evaluate import evaluate, finite
-from fedxray.audit.run.luck import Ranking, ranking_of, record_variances, split_facts
+from fedxray.audit.run.evaluate import Ranking, evaluate, finite, ranking_of, record_variances, split_facts
 from fedxray.audit.run.prepare import prepare
 from fedxray.federation.round_loop import simulate
 from fedxray.imaging import psnr

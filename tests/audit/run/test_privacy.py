@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedxray.audit.judge.utility import privacy_words
+from fedxray.audit.judge.results import privacy_words
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.prepare import prepare

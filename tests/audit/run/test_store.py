@@ -17,7 +17,6 @@ import torch
 
 from fedxray import files
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import store
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.store import MARKER, Store, check_folder, clear, open_store, purge, safe_name
 from fedxray.errors import BadInput
@@ -154,11 +153,11 @@ def test_a_lock_that_is_no_plain_file_is_refused_and_left_alone(
     tmp_path: Path, make: Callable[[Path], None], by_name: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_name:
-        monkeypatch.setattr(store, "_take_with_flock", lambda path: None)
+        monkeypatch.setattr(files, "_take_with_flock", lambda path: None)
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "out").mkdir()
-    make(tmp_path / "out" / store.LOCK)
-    with pytest.raises(BadInput, match="a plain file or absent"), store.locked(tmp_path / "out"):
+    make(tmp_path / "out" / files.LOCK)
+    with pytest.raises(BadInput, match="a plain file or absent"), files.locked(tmp_path / "out"):
         pass
     assert (tmp_path / "precious").read_text() == "precious"
 
@@ -257,26 +256,26 @@ def test_two_runs_on_one_folder_are_refused(tmp_path: Path) -> None:
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, sys\n"
-        "from fedxray.audit.run.store import locked\n"
+        "from fedxray.files import locked\n"
         "with locked(pathlib.Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     )
     ended = subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
-    assert ended.returncode == -signal.SIGKILL and (tmp_path / store.LOCK).read_bytes() != b""
-    with store.locked(tmp_path):
+    assert ended.returncode == -signal.SIGKILL and (tmp_path / files.LOCK).read_bytes() != b""
+    with files.locked(tmp_path):
         pass
 
 
 @pytest.fixture
 def without_flock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that has no flock, where the lock is the file itself."""
-    monkeypatch.setattr(store, "_take_with_flock", lambda path: None)
+    monkeypatch.setattr(files, "_take_with_flock", lambda path: None)
 
 
 @pytest.mark.usefixtures("without_flock")
 def test_a_lock_by_name_is_held_freed_and_taken_over_from_the_dead(tmp_path: Path) -> None:
-    with store.locked(tmp_path), pytest.raises(BadInput, match=str(os.getpid())), store.locked(tmp_path):
+    with files.locked(tmp_path), pytest.raises(BadInput, match=str(os.getpid())), files.locked(tmp_path):
         pass
-    assert not (tmp_path / store.LOCK).exists()
+    assert not (tmp_path / files.LOCK).exists()
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for pid, host, stale in (
@@ -284,14 +283,14 @@ def test_a_lock_by_name_is_held_freed_and_taken_over_from_the_dead(tmp_path: Pat
         (gone.pid, "elsewhere", False),
         (1, socket.gethostname(), False),
     ):
-        (tmp_path / store.LOCK).write_text(json.dumps({"pid": pid, "host": host}))
+        (tmp_path / files.LOCK).write_text(json.dumps({"pid": pid, "host": host}))
         with ExitStack() as stack:
             if not stale:
                 stack.enter_context(pytest.raises(BadInput, match=f"process {pid} on"))
-            with store.locked(tmp_path):
+            with files.locked(tmp_path):
                 pass
-    (tmp_path / store.LOCK).write_text("garbage")
-    with pytest.raises(BadInput, match="another process"), store.locked(tmp_path):
+    (tmp_path / files.LOCK).write_text("garbage")
+    with pytest.raises(BadInput, match="another process"), files.locked(tmp_path):
         pass
 
 

@@ -15,13 +15,12 @@ import pytest
 from fedxray.attacks.inversion.awa import Awa
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run.audit import Completed, run_audit
-from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.execute import execute_trial
-from fedxray.audit.run.grid import TrialTask, expand
+from fedxray.audit.run.grid import TrialTask, case_costs, expand, save_trial_time, trial_batches, trial_time
 from fedxray.audit.run.store import Store, open_store
-from fedxray.audit.run.trials import case_costs, save_trial_time, trial_batches, trial_time
+from fedxray.audit.workers.engines import make_engine
 from tests.audit.forks import start
-from tests.audit.run.test_engines import timeless
+from tests.audit.workers.test_engines import timeless
 
 STUDY = {"trials": 12, "starts": 6, "batch": 3, "sampler": "gp", "give_up": 0.5}
 
@@ -116,7 +115,7 @@ def test_points_that_were_asked_for_are_not_asked_for_again(
     def other(*rest: Any, **more: Any) -> Any:
         raise AssertionError("another version of a library might ask for other points")
 
-    monkeypatch.setattr("fedxray.audit.run.search.improving_points", other)
+    monkeypatch.setattr("fedxray.audit.search.improving_points", other)
     again = audited(plan(), tmp_path / "out")
     assert len(begun()) == 12 and timeless(again.document) == timeless(whole.document)
 

@@ -35,15 +35,14 @@ from torch import Tensor
 from fedxray.adversary.view import Channel, Exchange, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
+from fedxray.audit.own_code import forkserver
+from fedxray.audit.own_code.carry import Packed, Parts, Unpacked, evidence_of, plain_facts, table_of
+from fedxray.audit.own_code.forkserver import Child, hang_up, kill_group
 from fedxray.audit.plan.schema import AttackPart, DefencePart, ModelPart
-from fedxray.audit.run import forkserver
-from fedxray.audit.run.answer import evidence_of, plain_facts
-from fedxray.audit.run.carry import Packed, Parts, Unpacked, table_of
-from fedxray.audit.run.forkserver import Child, hang_up, kill_group
-from fedxray.audit.run.store import close_locks
 from fedxray.data.checks import max_bytes
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused, printable
 from fedxray.federation.tamper import Tamper
+from fedxray.files import close_locks
 from fedxray.lookup import place_of
 from fedxray.params import Late, Params
 

@@ -22,7 +22,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
-from fedxray.audit.run import engines
+from fedxray.audit.workers import engines
 from fedxray.errors import BadInput, FedxrayError, missing_extra
 
 # Starting a cluster of this computer alone, and connecting to an existing one

@@ -10,7 +10,7 @@ import torch
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.awa import Awa
 from fedxray.attacks.inversion.curious_client import CuriousClient
-from fedxray.audit.run.search import AttackSearch, Study, best_answer, early_stop, study_of
+from fedxray.audit.search import AttackSearch, Study, best_answer, early_stop, study_of
 from fedxray.errors import BadInput
 from fedxray.seeds import fork
 from tests.attacks.inversion.test_awa import loss_of, seen

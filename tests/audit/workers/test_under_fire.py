@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import engines, execute
+from fedxray.audit.run import execute
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.store import Store
+from fedxray.audit.workers import engines
 from fedxray.files import POINTS, TEMPORARY, VARIABLE
 from tests.audit.forks import start
 from tests.audit.plans import tiny
-from tests.audit.run.test_engines import has_gone, timeless
-from tests.audit.run.test_ray_engine import of_session
+from tests.audit.workers.test_engines import has_gone, timeless
+from tests.audit.workers.test_ray_engine import of_session
 
 KILLS = int(os.environ.get("FEDXRAY_KILLS", "1000"))
 NEVER = 3600.0  # seconds, more than an audit takes here

@@ -103,7 +103,7 @@ def make_engine(name: str, jobs: int | None, address: str | None = None) -> Engi
     if address is not None and name != "ray":
         raise BadInput("--address", expected="none", got=address, remedy="It needs --engine ray.")
     if name == "ray":
-        from fedxray.audit.run.ray import RayCluster, check
+        from fedxray.audit.workers.ray import RayCluster, check
 
         check(address)
         return RayCluster(jobs=jobs, address=address)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from fedxray.audit.run.search import (
+from fedxray.audit.search import (
     Point,
     Ranges,
     SearchResult,

@@ -26,7 +26,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.catalog import attack_settings
-from fedxray.audit.run.engines import one_thread
+from fedxray.audit.workers.engines import one_thread
 from fedxray.errors import BadInput, Refused, missing_extra, unknown_key, unknown_name
 from fedxray.seeds import derive_seed, fork
 

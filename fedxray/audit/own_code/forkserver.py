@@ -30,7 +30,7 @@ RUN, KILL = b"r", b"k"  # orders to the server
 NUMBER = struct.Struct("!i")  # its answers: the id of a child, later its exit code
 ROOM = 1 << 16  # bytes of a pipe
 GRACE = 10.0  # seconds that the server may take to kill a child or to end; an attack may have stopped it
-WORK = "fedxray.audit.run.apart:answer"  # what a child does with its pipe
+WORK = "fedxray.audit.own_code.apart:answer"  # what a child does with its pipe
 PRELOADED = ("fedxray.audit.run.execute", "fedxray.models.factory", "scipy.linalg", "sklearn.utils")
 
 
@@ -42,7 +42,7 @@ class Server:
 
     def __init__(self) -> None:
         """Start it, with the folders from which this process imports alone, and one thread for every library."""
-        from fedxray.audit.run.engines import ONE_THREAD
+        from fedxray.audit.workers.engines import ONE_THREAD
 
         self.owner = os.getpid()
         self.control, theirs = socket.socketpair()

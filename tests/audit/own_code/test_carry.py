@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from fedxray.adversary.view import View
+from fedxray.audit.own_code.carry import Packed, Parts, Unpacked
 from fedxray.audit.plan.schema import AttackPart, DefencePart, ModelPart
-from fedxray.audit.run.carry import Packed, Parts, Unpacked
 from fedxray.params import Params, each, parameters_of
 from tests.attacks.views import view_of_update
 
@@ -41,7 +41,7 @@ def there_and_back(view: View, folder: Path, channel: Any = None) -> View:
 
     parts = Parts(
         attack=AttackPart(name="last-returned"),
-        model=ModelPart(factory="tests.audit.run.test_carry:made"),
+        model=ModelPart(factory="tests.audit.own_code.test_carry:made"),
         defence=DefencePart(name="none"),
         folder=folder,
     )

@@ -16,7 +16,7 @@ import torch
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.engines import Inline, Processes, Task, Worker, cores, make_engine
+from fedxray.audit.workers.engines import Inline, Processes, Task, Worker, cores, make_engine
 from fedxray.errors import BadInput
 from tests.audit import chores
 from tests.audit.plans import tiny
@@ -142,8 +142,8 @@ def test_leaving_the_block_ends_the_workers(tmp_path: Path) -> None:
 
 STAY = """
 import sys
-from fedxray.audit.run.engines import Task
-from fedxray.audit.run.engines import Processes, Worker
+from fedxray.audit.workers.engines import Task
+from fedxray.audit.workers.engines import Processes, Worker
 if __name__ == "__main__":
     with Processes(1) as engine:
         item = {"folder": sys.argv[1], "name": "a"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedxray.audit.run.stated import FILE, read_stated, write_stated
+from fedxray.audit.own_code.carry import FILE, read_stated, write_stated
 from fedxray.defences.base import Defence
 from fedxray.defences.dp_sgd import DpSgd
 from fedxray.defences.local_bn import LocalBn

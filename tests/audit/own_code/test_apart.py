@@ -23,9 +23,10 @@ import torch
 from fedxray import lookup
 from fedxray.attacks.floors import Majority
 from fedxray.attacks.local_model.active import LocalModelSendBack
+from fedxray.audit.own_code import apart, forkserver
+from fedxray.audit.own_code.apart import OutOfTime, OwnCodeError, OwnDivergence
 from fedxray.audit.plan import make_plan
-from fedxray.audit.run import apart, comparisons, execute, forkserver
-from fedxray.audit.run.apart import OutOfTime, OwnCodeError, OwnDivergence
+from fedxray.audit.run import comparisons, execute
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.grid import expand

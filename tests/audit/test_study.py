@@ -16,10 +16,10 @@ from fedxray.attacks.inversion.curious_client import CuriousClient
 from fedxray.attacks.inversion.dlg import Dlg
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.engines import make_engine
 from fedxray.audit.run.preflight import estimate, preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.audit.run.search import AttackSearch, best_answer, curve_facts, own_measure, search_settings, study_of
+from fedxray.audit.search import AttackSearch, best_answer, curve_facts, own_measure, search_settings, study_of
+from fedxray.audit.workers.engines import make_engine
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.seeds import fork

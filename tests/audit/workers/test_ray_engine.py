@@ -18,11 +18,11 @@ from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.execute import execute_run
 from fedxray.audit.run.grid import expand
-from fedxray.audit.run.ray import LOCAL, RayCluster, find_cluster
 from fedxray.audit.run.store import Store
+from fedxray.audit.workers.ray import LOCAL, RayCluster, find_cluster
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
-from tests.audit.run.test_engines import (
+from tests.audit.workers.test_engines import (
     HERE,
     ProgressLog,
     has_gone,
@@ -166,10 +166,10 @@ def short_place() -> Iterator[Path]:
 
 STAY = """
 import os, sys
-from fedxray.audit.run.engines import Task
+from fedxray.audit.workers.engines import Task
 from fedxray.audit.run.execute import execute_run
 from fedxray.audit.run.grid import expand
-from fedxray.audit.run.ray import LOCAL, RayCluster, find_cluster
+from fedxray.audit.workers.ray import LOCAL, RayCluster, find_cluster
 from fedxray.audit.run.store import Store
 if __name__ == "__main__":
     with RayCluster(jobs=1) as engine:

@@ -11,8 +11,8 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fedxray.audit.run import search
-from fedxray.audit.run.search import Study, Trial, ask
+from fedxray.audit import search
+from fedxray.audit.search import Study, Trial, ask
 from fedxray.seeds import fork
 
 LINE: dict[str, Any] = {"x": (0.0, 1.0, "linear")}

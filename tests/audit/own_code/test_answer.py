@@ -14,9 +14,9 @@ import torch
 from fedxray.adversary.view import Grants
 from fedxray.attacks.evidence import Evidence, Kind, WrongEvidence, of_class_images, of_images, of_model
 from fedxray.audit import catalog
+from fedxray.audit.own_code.carry import checked, evidence_of, plain_facts
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run import execute
-from fedxray.audit.run.answer import checked, evidence_of, plain_facts
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.preflight import _repeats
 from fedxray.audit.run.prepare import prepare
