@@ -23,7 +23,9 @@ from fedxray.federation.truth import Truth, statistics_of_round
 from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation
 
-Rows = Literal["train", "holdout"]
+# Records asked about: those trained on, held-out ones in their place, or both mixed (scored on the held-out ones).
+Rows = Literal["train", "holdout", "mixed"]
+MIXED = ("public-attributes", "source-records")  # grants of which held-out records can be a part
 
 
 def disclose(
@@ -37,9 +39,10 @@ def disclose(
 ) -> Grants:
     """The named grants about one target client (or about all clients but the colluding ones), as copies.
 
-    `seats` are the colluding clients. With rows = "holdout" everything that describes records describes held-out ones
-    instead: a control. Only `bn-statistics` needs the transcript, since they depend on the models that the client was
-    sent.
+    `seats` are the colluding clients. Controls ask about held-out records: with rows = "holdout" everything that
+    describes records describes held-out ones instead, with rows = "mixed" they are among the training records asked
+    about and all else is unchanged. Only `bn-statistics` needs the transcript, since they depend on the models that the
+    client was sent.
     """
     values: dict[str, Any] = {}
     oracle: dict[str, Any] = {}
@@ -49,7 +52,7 @@ def disclose(
         value = (
             BY_ROUND[name](truth, _single(name, client), transcript)
             if name in BY_ROUND
-            else _GIVE[name](truth, client, tuple(seats), rows)
+            else _GIVE[name](truth, client, tuple(seats), "train" if rows == "mixed" and name not in MIXED else rows)
         )
         # A copy, since an attack may write into what it is given.
         given, key = (oracle, name) if name.startswith("oracle-") else (values, name.replace("-", "_"))
@@ -71,7 +74,12 @@ def copied(value: Any) -> Any:
 
 
 def records_in_question(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> Records:
-    """The records that an attack is about: one client's, or for sums those of all but the colluding clients."""
+    """The records that an attack is about: one client's, or for sums those of all but the colluding clients.
+
+    Mixed ones are those trained on, then the held-out ones.
+    """
+    if rows == "mixed":
+        return union((records_in_question(truth, client, seats), records_in_question(truth, client, seats, "holdout")))
     source = truth.train if rows == "train" else truth.holdout
     if client is not None:
         return source[client]
@@ -83,18 +91,18 @@ def membership_records(truth: Truth, client: int | None, seats: tuple[int, ...] 
 
     Non-members are held-out records of the same client, so that a difference of populations does not help.
     """
-    members = records_in_question(truth, client, seats, "train")
-    others = records_in_question(truth, client, seats, "holdout")
-    if not len(others):
+    members = len(records_in_question(truth, client, seats))
+    both = records_in_question(truth, client, seats, "mixed")
+    if len(both) == members:
         remedy = "Set holdout = 0.1 in [data]."
         raise BadInput("data.holdout", expected="held-out records as non-members", got="none", remedy=remedy)
     mixed = membership_order(truth, client, seats)
-    return union((members, others)).take(mixed.to(members.x.device)), mixed < len(members)
+    return both.take(mixed.to(both.x.device)), mixed < members
 
 
 def membership_order(truth: Truth, client: int | None, seats: tuple[int, ...] = ()) -> torch.Tensor:
     """The index [records] of each record before mixing: members first, in the client's own order; for scoring only."""
-    both = union(tuple(records_in_question(truth, client, seats, rows) for rows in ("train", "holdout")))
+    both = records_in_question(truth, client, seats, "mixed")
     return _mixed_order(truth, both, "membership", -1 if client is None else client)
 
 
@@ -113,21 +121,45 @@ def source_records(
 ) -> tuple[SourceRecords, torch.Tensor]:
     """One client's training (or held-out) records among as many of the others, and the owners of each, for scoring.
 
-    Owners are [records, clients] of bool, by content: a record that several clients hold has several. The others'
-    records are spread evenly over all of theirs, for any seed; without a client all records are asked about.
+    Owners are [records, clients] of bool, by content: a record that several clients hold has several.
     """
-    held = truth.train if rows == "train" else truth.holdout
-    sizes = [0 if owner in seats else len(records) for owner, records in enumerate(held)]
-    holder = torch.arange(len(sizes), device="cpu").repeat_interleave(torch.tensor(sizes, device="cpu"))
-    everyone = records_in_question(truth, None, seats, rows)
-    index = torch.arange(len(holder), device="cpu")
-    if client is not None:
-        index = torch.cat([index[holder == client], _spread(index[holder != client], sizes[client])])
+    index, everyone = source_order(truth, client, seats, rows), records_in_question(truth, None, seats, rows)
     asked = everyone.take(index.to(everyone.x.device))
-    mixed = _mixed_order(truth, asked, "sources", -1 if client is None else client, rows)
-    asked, index = asked.take(mixed.to(asked.x.device)), index[mixed]
-    counts = torch.bincount(holder[index], minlength=len(sizes)).tolist()
-    return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(asked, held)
+    holder = torch.cat([_holders(held, seats) for held in _held(truth, rows)])
+    counts = torch.bincount(holder[index], minlength=len(truth.train)).tolist()
+    return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(
+        asked, [union(held) for held in zip(*_held(truth, rows), strict=True)]
+    )
+
+
+def source_order(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> torch.Tensor:
+    """The index [records] of each of these records among those of all clients; for scoring only.
+
+    The others' records are spread evenly over all of theirs, for any seed; without a client all are asked about.
+    """
+    chosen, first = [], 0
+    for held in _held(truth, rows):
+        holder = _holders(held, seats)
+        index = torch.arange(len(holder), device="cpu")
+        if client is not None:
+            own = index[holder == client]
+            index = torch.cat([own, _spread(index[holder != client], len(own))])
+        chosen.append(first + index)
+        first += len(holder)
+    index, everyone = torch.cat(chosen), records_in_question(truth, None, seats, rows)
+    asked = everyone.take(index.to(everyone.x.device))
+    return index[_mixed_order(truth, asked, "sources", -1 if client is None else client, rows)]
+
+
+def _held(truth: Truth, rows: Rows) -> list[tuple[Records, ...]]:
+    """The records of every client that are asked about; of a mixed question those trained on first."""
+    return [held for name, held in (("train", truth.train), ("holdout", truth.holdout)) if rows in (name, "mixed")]
+
+
+def _holders(held: Sequence[Records], seats: tuple[int, ...]) -> torch.Tensor:
+    """The client of each record of all but the colluding ones, [records]."""
+    sizes = [0 if owner in seats else len(records) for owner, records in enumerate(held)]
+    return torch.arange(len(sizes), device="cpu").repeat_interleave(torch.tensor(sizes, device="cpu"))
 
 
 def _spread(indices: torch.Tensor, count: int) -> torch.Tensor:
@@ -158,11 +190,13 @@ def attribute_order(
 ) -> torch.Tensor:
     """The index [records] of each of these records in the client's own order; for scoring only.
 
-    Of held-out records at most as many as were trained on, so that the control asks a question of the same size.
+    Mixed ones are counted on after those trained on. At most as many held-out records as were trained on are asked
+    about, so that the control asks a question of the same size.
     """
     records = _blanked(truth, records_in_question(truth, client, seats, rows))
     order = _mixed_order(truth, records, "public order", -1 if client is None else client, rows)
-    return order[: len(records_in_question(truth, client, seats))]
+    most = len(records_in_question(truth, client, seats))
+    return order[order < 2 * most] if rows == "mixed" else order[:most]
 
 
 def _blanked(truth: Truth, records: Records) -> Records:

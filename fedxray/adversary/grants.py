@@ -13,7 +13,7 @@ GRANTS: Mapping[str, str] = {
     "label-counts": "the client's number of records of each class",
     "batch-labels": "the labels of every local step",
     "public-attributes": "the client's training records without the sensitive column",
-    "target-records": "complete records, but not which of them the client trained on",
+    "target-records": "complete records, among them all that the client trained on, but not which these are",
     "source-records": "training records, half of them the client's, and each client's number of records, but not whose "
     "record each is",
     "own-data": "the records of the curious client itself",

@@ -59,9 +59,9 @@ class MembershipFromUpdates(Attack):
         if not rounds or not len(records):
             blank = torch.full_like(records.x.flatten(1)[:, 0], torch.nan)  # no guess rather than an arbitrary one
             return of_membership(blank, status="undetermined", reason=NO_DIRECTION)
-        known = view.grants.examples or rounds[0].examples
-        share = 0.5 if known is None else known / len(records)
-        weights = presence(view, records, rounds, share)
+        examples = rounds[0].examples or view.grants.examples  # what the messages state comes first: it is theirs
+        share = 0.5 if examples is None else examples / len(records)
+        weights = presence(view, records, rounds, share, examples)
         return of_membership(weights.to(records.x.dtype), facts={"rounds": len(rounds), "prior": share})
 
 
@@ -97,17 +97,21 @@ class SourceFromUpdates(SourceAttack):
         for client in view.clients:
             rounds, share = usable(view.of(client), self.messages), asked.counts[client] / max(1, len(records))
             empty = torch.full((len(records),), share, dtype=torch.float64, device=asked.x.device)
-            weights.append(presence(view, records, rounds, share) if rounds and len(records) else empty)
+            read = rounds and len(records)
+            weights.append(presence(view, records, rounds, share, rounds[0].examples) if read else empty)
         owners = torch.tensor(view.clients, device=asked.x.device)[torch.stack(weights, 1).argmax(1)]
         return of_sources(owners, facts={"clients": len(view.clients)})
 
 
-def presence(view: View, records: Records, rounds: Sequence[Observation], share: float) -> Tensor:
-    """Return the weight of each record in these updates, float64 [records]; `share` of them are expected there."""
+def presence(view: View, records: Records, rounds: Sequence[Observation], share: float, examples: int | None) -> Tensor:
+    """Return the weight of each record in these updates, float64 [records]; `share` of them are expected there.
+
+    `examples` is the number of records behind the updates, where it is known.
+    """
     order = own_order(records.x, records.y)  # so that the granted order does not matter
     x, y = records.x[order], records.y[order]
     chance = torch.full((len(x),), min(max(share, LEAST), MOST), dtype=torch.float64, device=x.device)
-    examples = rounds[0].examples or round(float(chance.sum()))
+    examples = examples or round(float(chance.sum()))
     recipe = view.grants.recipe
     step = None if recipe is None else step_length(recipe, examples)
     messages = Messages(rounds=rounds, step=step, missing=max(0.0, examples / float(chance.sum()) - 1))

@@ -11,7 +11,15 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from fedxray.adversary.disclose import Rows, attribute_rows, membership_records, records_in_question, source_records
+from fedxray.adversary.disclose import (
+    Rows,
+    attribute_order,
+    attribute_rows,
+    membership_records,
+    records_in_question,
+    source_order,
+    source_records,
+)
 from fedxray.attacks.evidence import Evidence, model_params, of_model
 from fedxray.attacks.predict import outputs
 from fedxray.data.dataset import Records, union
@@ -54,6 +62,10 @@ class _Question:
         records = records_in_question(self.truth, self.client, self.seats, self.rows)
         return Records(records.x[: self.limit], records.y[: self.limit])
 
+    def trained(self, client: int | None) -> int:
+        """The number of training records of this client, or of all but the colluding ones."""
+        return len(records_in_question(self.truth, client, self.seats))
+
 
 def score(
     evidence: Evidence,
@@ -70,9 +82,10 @@ def score(
     """Scores of a guess about one client's records; by default the client whose messages were read.
 
     `seats` are the colluding clients, whose records are not asked about; rows = "holdout" compares with held-out
-    records. `limit` is the largest number of images or rows that reconstructions are compared with. For images,
-    `papers` adds the variants of those papers ("awa": psnr_awa), `lpips` adds that distance, and `by_index` adds the
-    scores of images paired by their labels instead of matched, where there are as many guesses as records.
+    records, and so does rows = "mixed" a guess about both. `limit` is the largest number of images or rows that
+    reconstructions are compared with. For images, `papers` adds the variants of those papers ("awa": psnr_awa), `lpips`
+    adds that distance, and `by_index` adds the scores of images paired by their labels instead of matched, where there
+    are as many guesses as records.
     """
     target = evidence.target if client is None else client
     question = _Question(
@@ -108,6 +121,9 @@ def _attributes(evidence: Evidence, asked: _Question) -> Scores:
     """Accuracy for a categorical column, the share within tolerance for a continuous one."""
     column = asked.truth.space.column(asked.truth.space.sensitive or "")
     records = attribute_rows(asked.truth, asked.client, asked.seats, asked.rows)
+    if asked.rows == "mixed":
+        held = attribute_order(asked.truth, asked.client, asked.seats, "mixed") >= asked.trained(asked.client)
+        records, evidence = records.take(held.nonzero()[:, 0].to(records.x.device)), _about(evidence, held)
     real, guess = records.x[:, list(column.positions)], evidence.tensors["codes"].to(records.x)
     if column.kind == "continuous":
         values = continuous_scores(guess[:, 0], real[:, 0], tolerance=column.tolerance)
@@ -120,6 +136,12 @@ def _attributes(evidence: Evidence, asked: _Question) -> Scores:
     # A guess made for plain accuracy is no fair floor of the balanced one, so a floor may make two guesses.
     fair = balanced_accuracy(_nearest(evidence.tensors["codes_balanced"].to(records.x), codes), _nearest(real, codes))
     return scores if fair is None else replace(scores, means={**scores.means, "balanced_accuracy": fair})
+
+
+def _about(evidence: Evidence, kept: Tensor) -> Evidence:
+    """The guesses about some of the records in question, [records] bool."""
+    tensors = {name: value[kept.to(value.device)] for name, value in evidence.tensors.items()}
+    return replace(evidence, tensors=tensors)
 
 
 def _nearest(values: Tensor, codes: Tensor) -> Tensor:
@@ -139,6 +161,9 @@ def _membership(evidence: Evidence, asked: _Question) -> Scores:
 def _sources(evidence: Evidence, asked: _Question) -> Scores:
     """Whether the guessed client owns each record; for probabilities, the probability of its owners."""
     owners = source_records(asked.truth, asked.client, asked.seats, asked.rows)[1].to(torch.float32)
+    if asked.rows == "mixed":
+        held = source_order(asked.truth, asked.client, asked.seats, "mixed") >= asked.trained(None)
+        owners, evidence = owners[held.to(owners.device)], _about(evidence, held)
     if "probabilities" in evidence.tensors:
         return from_records({"accuracy": (evidence.tensors["probabilities"].to(owners) * owners).sum(1)})
     guess = evidence.tensors["owners"].to(owners.device)

@@ -11,6 +11,7 @@ from torch import nn
 
 from fedxray.adversary.disclose import (
     GRANTS,
+    attribute_order,
     attribute_rows,
     disclose,
     membership_records,
@@ -25,7 +26,7 @@ from fedxray.federation.transcript import MemoryShelf, Message, Transcript
 from fedxray.federation.truth import Truth
 from fedxray.metrics.records import auc
 from fedxray.params import parameters_of
-from fedxray.seeds import fork, permutation
+from fedxray.seeds import fork, permutation, spell
 from tests.adversary.clinics import SENSITIVE, federation, numbers
 from tests.contract.reach import reachable
 
@@ -115,6 +116,22 @@ def test_held_out_rows_in_place_of_training_rows(truth: Truth) -> None:
     assert found.public_attributes is not None
     assert sorted(numbers(found.public_attributes)) == [250, 251, 252, 253]
     assert numbers(found.oracle["oracle-records"]) == [250, 251, 252, 253]
+
+
+def test_held_out_rows_among_training_rows_and_nothing_else_changed(truth: Truth) -> None:
+    names = ["public-attributes", "examples", "labels", "source-records"]
+    plain, found = disclose(truth, names, client=1), disclose(truth, names, client=1, rows="mixed")
+    asked = found.public_attributes
+    assert asked is not None and sorted(numbers(asked)) == [*range(100, 106), 150, 151, 152]
+    assert not asked.x[:, SENSITIVE].any() and numbers(asked) == numbers(attribute_rows(truth, 1, (), "mixed"))
+    assert (attribute_order(truth, 1, rows="mixed") >= 6).tolist() == [number >= 150 for number in numbers(asked)]
+    assert found.examples == plain.examples == 6 and spell(found.labels) == spell(plain.labels)
+    first, more = plain.source_records, disclose(truth, names, client=1, rows="holdout").source_records
+    assert found.source_records is not None and first is not None and more is not None
+    assert sorted(numbers(found.source_records)) == sorted(numbers(first) + numbers(more))
+    assert found.source_records.counts == tuple(map(sum, zip(first.counts, more.counts, strict=True)))
+    few = replace(truth, holdout=(truth.train[2],) * 3)
+    assert len(attribute_rows(few, 0, (), "mixed")) == 2 * len(truth.train[0])
 
 
 def test_for_sums_the_records_are_those_of_all_but_the_colluding_clients(truth: Truth) -> None:

@@ -31,6 +31,15 @@ def test_members_have_larger_weights_in_the_clients_own_messages_alone(grants: t
     assert own > 0.8 and 0.3 < other < 0.7
 
 
+def test_what_the_messages_state_of_their_number_of_records_comes_first() -> None:
+    world = coin_world()
+    given = disclose(world.truth, ("target-records", "recipe"), client=0)
+    view = roles.server(world.transcript, client=1, grants=given)
+    told = replace(view, grants=replace(view.grants, names=(*view.grants.names, "examples"), examples=7))
+    plain, other = (MembershipFromUpdates().run(one, generator=GENERATOR) for one in (view, told))
+    assert torch.equal(plain.tensors["scores"], other.tensors["scores"]) and plain.facts == other.facts
+
+
 def test_records_are_assigned_to_the_client_that_trained_on_them() -> None:
     world = coin_world()
     shares = {}

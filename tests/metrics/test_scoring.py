@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedxray.adversary.disclose import attribute_rows, disclose, membership_records, source_records
+from fedxray.adversary.disclose import (
+    attribute_order,
+    attribute_rows,
+    disclose,
+    membership_records,
+    source_order,
+    source_records,
+)
 from fedxray.attacks.evidence import (
     Evidence,
     of_attributes,
@@ -79,6 +86,17 @@ def test_held_out_rows_have_their_own_truth(truth: Truth) -> None:
     assert score(right, truth, client=1, rows="holdout").means["accuracy"] == 1.0
     with pytest.raises(BadInput):
         score(right, truth, client=1)  # three guesses for six records
+
+
+def test_a_guess_about_mixed_rows_is_scored_on_the_held_out_ones(truth: Truth) -> None:
+    real, held = real_codes(truth, 1, "mixed"), attribute_order(truth, 1, rows="mixed") >= 6
+    half_right = of_attributes(torch.where(held[:, None], real, 1.0 - real), held.float())
+    assert score(half_right, truth, client=1, rows="mixed").means["accuracy"] == 1.0
+    assert score(of_attributes(1.0 - real), truth, client=1, rows="mixed").means["accuracy"] == 0.0
+    owners = source_records(truth, 1, rows="mixed")[1].int().argmax(1)
+    trained = source_order(truth, 1, rows="mixed") < 20
+    guess = of_sources(torch.where(trained, (owners + 1) % 3, owners))
+    assert score(guess, truth, client=1, rows="mixed").means == {"accuracy": 1.0}
 
 
 def test_a_continuous_attribute_within_a_tenth_of_its_range(truth: Truth) -> None:

@@ -176,11 +176,14 @@ class CaseContext:
 
         A control reads another client's messages (`messages_of`) or asks about held-out records (`rows`). Messages of
         another client state its number of examples, which must not be why an attack fails: the right one is given.
+        So it is where held-out records are mixed in, since the number of records asked about is no longer that number.
         """
         names = [name for name in grant_names(self.part, attack, self.aware) if name not in self.unknown]
         if messages_of is not None and self.client is not None and roles.ROLES[self.part.role].knows_examples:
             counts = {len(self.truth.train[client]) for client in (self.client, messages_of)}
             names += ["examples"] if len(counts) > 1 else []
+        if rows == "mixed" and "examples" not in (*names, *self.unknown):
+            names.append("examples")
         grants = disclose(
             self.truth, names, client=self.client, seats=self.part.seats, rows=rows, transcript=self.transcript
         )
@@ -289,6 +292,7 @@ class Scored:
 # Floors, controls and ceilings
 
 FROM_NOTHING = ("images", "rows")  # kinds whose guesses are not about given records
+ABOUT_ASKED = ("attributes", "sources")  # kinds that answer about given records, all of which were trained on
 BY_SPLIT = ("membership", "images", "rows", "class-images")  # kinds that held-out records test against luck
 
 
@@ -379,7 +383,11 @@ def ceilings_of(context: CaseContext) -> dict[str, dict[str, float]]:
 
 
 def _held_out(context: CaseContext) -> Scored | None:
-    """Score the attack on records of the same client that were never trained on."""
+    """Score the attack on records of the same client that were never trained on.
+
+    They are mixed into the question where it is about given records: an attack may explain the messages by all of them
+    together, and would fail on held-out records alone since it lacks those that were trained on.
+    """
     attack, seats = context.attack, context.part.seats
     sizes = [len(records) for client, records in enumerate(context.truth.holdout) if client not in seats]
     if not len(records_in_question(context.truth, context.client, seats, "holdout")):
@@ -393,7 +401,11 @@ def _held_out(context: CaseContext) -> Scored | None:
         evidence = context.infer(attack, context.view(attack), own=True)
         limit = len(records_in_question(context.truth, context.client, seats))
         return context.score(evidence, "holdout", limit=limit)
-    return context.score(context.infer(attack, context.view(attack, rows="holdout"), own=True), "holdout")
+    rows: Rows = "mixed" if attack.kind in ABOUT_ASKED else "holdout"
+    view = context.view(attack, rows=rows)
+    if rows == "mixed" and not all(need.met(view) for need in attack.needs()):
+        return None  # together they are too many
+    return context.score(context.infer(attack, view, own=True), rows)
 
 
 def swaps_of(context: CaseContext) -> dict[int, Scored]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
+from fedxray.adversary.view import View
+from fedxray.attacks.attributes import from_updates
 from fedxray.attacks.attributes.from_model import AttributeFromModel
+from fedxray.attacks.base import Context
+from fedxray.attacks.evidence import Evidence, of_attributes
 from fedxray.attacks.floors import Imputation, Majority
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned, LocalModelOracle
@@ -76,7 +80,7 @@ def test_a_case_by_hand() -> None:
 
     attack = AttributeFromModel()
     assert found.score.means == scored(made, view(), attack)
-    assert found.controls["held-out"] == scored(made, view(rows="holdout"), attack, "holdout")
+    assert found.controls["held-out"] == scored(made, view(rows="holdout"), attack, "holdout")  # each by itself
     swapped = {str(other): scored(made, view(client=other, more=GIVEN.get(other, ())), attack) for other in (0, 2)}
     assert found.swaps == swapped
     means = {name: (swapped["0"][name] + swapped["2"][name]) / 2 for name in swapped["0"]}
@@ -106,6 +110,42 @@ def test_controls_of_sources_by_hand(name: str) -> None:
     assert found.controls["other-client"] == pytest.approx(turned)
     alone = context({"name": name}, data={"clients": 3, "records": 30, "holdout": 0.0})
     assert set(evaluate(alone).controls) == {"other-client"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllTogether(Imputation):
+    """An attack that explains the messages by all records together: it needs all that were trained on."""
+
+    controls: ClassVar[tuple[str, ...]] = ("held-out",)
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        asked = view.grants.public_attributes
+        guess = super().attack(view, context)
+        assert asked is not None
+        return guess if len(asked.x) >= (view.of_target()[0].examples or 0) else of_attributes(-guess.tensors["codes"])
+
+
+def test_an_attack_on_all_records_together_is_asked_about_held_out_ones_among_them() -> None:
+    made = replace(context(), attack=AllTogether(), part=context({**PLAIN, "grants": list(AllTogether.grants)}).part)
+    held = disclose(made.truth, AllTogether.grants, client=1, rows="holdout")
+    imputed = scored(made, roles.server(made.transcript, client=1, grants=held), Imputation(), "holdout")
+    assert evaluate(made).controls["held-out"] == imputed and imputed["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize("role", ["server", "eavesdropper"])
+def test_the_held_out_control_of_joint_attacks_by_hand(role: str) -> None:
+    for name in ("attribute-from-updates", "attribute-from-gradients", "source-from-updates"):
+        made = context({"name": name, "role": role})
+        names = [*declared_grants(made.attack), "examples"]  # the number behind an update is not that of the question
+        grants = disclose(made.truth, names, client=1, rows="mixed")
+        view = getattr(roles, role)(made.transcript, client=1, grants=grants)
+        assert evaluate(made).controls["held-out"] == scored(made, view, made.attack, "mixed")
+
+
+def test_too_many_records_together_have_no_held_out_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = context({"name": "attribute-from-updates"})
+    monkeypatch.setattr(from_updates, "MOST_INDICATORS", 2 * len(made.truth.train[1]))
+    assert set(evaluate(made).controls) == {"other-client"}
 
 
 def test_an_oracle_of_the_records_has_no_held_out_control() -> None:
