@@ -10,13 +10,19 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from fedxray.adversary.view import Channel, Grants, Observation, ObservedModel, Own, View
+from fedxray.adversary.view import Channel, Grants, Observation, Observations, ObservedModel, Own, Places, View
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
-from fedxray.federation.transcript import SERVER, WIRE, Message, Transcript, client_reader
+from fedxray.federation.transcript import SERVER, WIRE, Message, Parts, Transcript, client_reader
 from fedxray.params import Late, subtract
+
+HELD_BYTES = 500_000_000  # of fetched messages in one view, about
+MOST_HELD = 10_000  # observations made in one view
+
+T = TypeVar("T")
+Read = Callable[[], Parts]  # fetches one message
 
 
 @dataclass(frozen=True)
@@ -96,11 +102,10 @@ def curious_client(
     """
     colluding = (seat,) if isinstance(seat, int) else tuple(seat)
     _check_clients("seat", colluding, transcript.clients)
-    readers = [client_reader(client) for client in colluding]
-    models = _globals(transcript, [m for m in transcript.messages if m.readers.intersection(readers)], rounds)
+    models = _globals(transcript, [client_reader(client) for client in colluding], rounds)
     own_parts = []
     for client, records in zip(colluding, own, strict=False):
-        replies = _replies(transcript, client_reader(client), (client,), rounds, examples=True)
+        replies = _replies(transcript, client_reader(client), rounds, examples=True).of_client(client)
         own_parts.append(Own(client=client, records=records, observations=replies))
     seen = _differences(models)
     return _view(
@@ -112,7 +117,7 @@ def secure_aggregation(
     transcript: Transcript, *, grants: Grants | None = None, rounds: Sequence[int] | None = None
 ) -> View:
     """The view of a server that learns only the sum of all replies."""
-    models = _globals(transcript, transcript.readable_by(SERVER), rounds)
+    models = _globals(transcript, [SERVER], rounds)
     seen = _differences(models)
     return _view(transcript, grants, role="secure-aggregation", target=None, observations=seen, globals=models)
 
@@ -123,12 +128,11 @@ def _link_view(
     """The view of a role that reads single replies, where secure aggregation does not hide them."""
     _check_clients("client", (client,), transcript.clients)
     facts = ROLES[role]
-    everyone = range(transcript.clients)
-    replies = _replies(transcript, facts.reader, everyone, rounds, examples=facts.knows_examples)
-    models = _globals(transcript, transcript.readable_by(facts.reader), rounds)
-    hidden = transcript.secure_aggregation
-    seen, target = (_differences(models), None) if hidden else (replies, client)
-    return _view(transcript, grants, role=role, target=target, observations=seen, globals=models)
+    models = _globals(transcript, [facts.reader], rounds)
+    if transcript.secure_aggregation:
+        return _view(transcript, grants, role=role, target=None, observations=_differences(models), globals=models)
+    seen = _replies(transcript, facts.reader, rounds, examples=facts.knows_examples)
+    return _view(transcript, grants, role=role, target=client, observations=seen, globals=models)
 
 
 def _view(transcript: Transcript, grants: Grants | None, **seen: Any) -> View:
@@ -136,56 +140,99 @@ def _view(transcript: Transcript, grants: Grants | None, **seen: Any) -> View:
     return View(model=transcript.model, space=transcript.space, loss=transcript.loss, grants=grants or Grants(), **seen)
 
 
-def _replies(
-    transcript: Transcript, reader: str, clients: Sequence[int], rounds: Sequence[int] | None, *, examples: bool
-) -> tuple[Observation, ...]:
+class _Reply(NamedTuple):
+    """One reply as its readers know it: facts, and the keys of the model sent before it and of its own tensors."""
+
+    round: int
+    client: int
+    kind: Literal["weights", "gradient"]
+    examples: int | None
+    tampered: bool
+    start: str
+    update: str
+
+
+def _replies(transcript: Transcript, reader: str, rounds: Sequence[int] | None, *, examples: bool) -> Observations:
     """Single replies that this reader can see, each with the model that the client was sent."""
-    sent = {(m.round, m.client): m for m in transcript.messages if m.what == "broadcast" and reader in m.readers}
-    fetched, observations = _fetching(transcript), []
-    for message in transcript.readable_by(reader):
-        if message.what != "reply" or message.client not in clients or not _wanted(message, rounds):
-            continue
-        assert message.client is not None
-        start, buffers = fetched(sent[message.round, message.client].parts)
-        update, buffers_after = fetched(message.parts)
-        observations.append(
-            Observation(
-                round=message.round,
-                start=start,
-                update=update,
-                kind=message.kind,
-                contributors=(message.client,),
-                examples=message.examples if examples else None,
-                buffers=buffers,
-                buffers_after=buffers_after,
-                tampered=message.tampered,
-            )
+    replies, reads, places = _once(
+        transcript,
+        ("replies", reader, None if rounds is None else tuple(rounds), examples),
+        lambda: _indexed(transcript, reader, rounds, examples=examples),
+    )
+    size = sum(value.numel() * value.element_size() for value in transcript.model.parameters())
+    fetched = functools.lru_cache(maxsize=max(2, HELD_BYTES // max(1, size)))(partial(_fetched, reads))
+    return Observations(functools.lru_cache(maxsize=MOST_HELD)(partial(_observation, replies, fetched)), places)
+
+
+def _indexed(
+    transcript: Transcript, reader: str, rounds: Sequence[int] | None, *, examples: bool
+) -> tuple[list[_Reply], dict[str, Read], Places]:
+    """All replies that this reader can see, what fetches their tensors, and where each client and round is."""
+    readable = [m for m in transcript.readable_by(reader) if m.client is not None and _wanted(m, rounds)]
+    sent = {(m.round, m.client): m.parts for m in readable if m.what == "broadcast"}
+    replies = [
+        _Reply(
+            m.round, m.client, m.kind, m.examples if examples else None, m.tampered, sent[m.round, m.client], m.parts
         )
-    return tuple(observations)
+        for m in readable
+        if m.what == "reply" and m.client is not None
+    ]
+    keys = dict.fromkeys(key for reply in replies for key in (reply.start, reply.update))
+    reads = {key: transcript.shelf.reader(key) for key in keys}
+    return replies, reads, Places.of((reply.round, (reply.client,)) for reply in replies)
+
+
+def _observation(replies: Sequence[_Reply], fetched: Callable[[str], tuple[Late, Late]], index: int) -> Observation:
+    reply = replies[index]
+    start, buffers = fetched(reply.start)
+    update, buffers_after = fetched(reply.update)
+    return Observation(
+        round=reply.round,
+        start=start,
+        update=update,
+        kind=reply.kind,
+        contributors=(reply.client,),
+        examples=reply.examples,
+        buffers=buffers,
+        buffers_after=buffers_after,
+        tampered=reply.tampered,
+    )
 
 
 def _globals(
-    transcript: Transcript, readable: Sequence[Message], rounds: Sequence[int] | None
+    transcript: Transcript, readers: Sequence[str], rounds: Sequence[int] | None
 ) -> tuple[ObservedModel, ...]:
-    """The untampered global models among these messages, one per round; an outcome is the start of the next round."""
-    keys: dict[int, str] = {}  # by round
-    for message in readable:
-        if message.tampered or message.what not in ("broadcast", "outcome") or not _wanted(message, rounds):
-            continue
-        keys[message.round + (message.what == "outcome")] = message.parts
-    fetched = _fetching(transcript)
-    return tuple(ObservedModel(round, *fetched(key)) for round, key in sorted(keys.items()))
+    """The untampered global models that these readers see, one per round; an outcome is the start of the next round."""
+
+    def models() -> list[tuple[int, Read]]:
+        keys: dict[int, str] = {}  # by round
+        for message in transcript.messages:
+            if message.tampered or message.what not in ("broadcast", "outcome") or not _wanted(message, rounds):
+                continue
+            if not message.readers.isdisjoint(readers):
+                keys[message.round + (message.what == "outcome")] = message.parts
+        return [(round, transcript.shelf.reader(key)) for round, key in sorted(keys.items())]
+
+    name = ("models", *readers, None if rounds is None else tuple(rounds))
+    return tuple(ObservedModel(round, *_late(read)) for round, read in _once(transcript, name, models))
 
 
-def _fetching(transcript: Transcript) -> Callable[[str], tuple[Late, Late]]:
-    """Parameters and buffers of a message by its key, each message fetched at most once, when it is first used."""
+def _once(transcript: Transcript, name: object, find: Callable[[], T]) -> T:
+    """What `find` returns, called at most once for a transcript."""
+    known: dict[object, T] = transcript.derived
+    if name not in known:
+        known[name] = find()
+    return known[name]
 
-    @functools.cache
-    def parts(key: str) -> tuple[Late, Late]:
-        read = functools.cache(transcript.shelf.reader(key))
-        return Late(lambda: read().params), Late(lambda: read().buffers)
 
-    return parts
+def _fetched(reads: dict[str, Read], key: str) -> tuple[Late, Late]:
+    return _late(reads[key])
+
+
+def _late(read: Read) -> tuple[Late, Late]:
+    """Parameters and buffers of a message, fetched together when either is first used."""
+    once = functools.cache(read)
+    return Late(lambda: once().params), Late(lambda: once().buffers)
 
 
 def _differences(models: Sequence[ObservedModel]) -> tuple[Observation, ...]:

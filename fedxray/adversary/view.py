@@ -7,9 +7,10 @@ neither it nor its parts show a tensor value in their `repr`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Protocol
+from functools import cached_property
+from typing import Any, Literal, Protocol, overload
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,69 @@ class Observation:
         """Round, kind and contributors; no tensor, and nothing is fetched."""
         facts = f"round={self.round}, kind={self.kind!r}, contributors={self.contributors}"
         return f"Observation({facts}, examples={self.examples}, tampered={self.tampered})"
+
+
+@dataclass(frozen=True)
+class Places:
+    """The indices of observations by client (single replies) and by round, found once for all views of a run."""
+
+    count: int
+    by_client: Mapping[int, Sequence[int]]
+    by_round: Mapping[int, Sequence[int]]
+
+    @classmethod
+    def of(cls, facts: Iterable[tuple[int, tuple[int, ...] | None]]) -> Places:
+        """Index observations by their round and contributors."""
+        count, by_client, by_round = 0, dict[int, list[int]](), dict[int, list[int]]()
+        for count, (round, contributors) in enumerate(facts, 1):
+            by_round.setdefault(round, []).append(count - 1)
+            if contributors is not None and len(contributors) == 1:
+                by_client.setdefault(contributors[0], []).append(count - 1)
+        return cls(count, dict(sorted(by_client.items())), dict(sorted(by_round.items())))
+
+
+class Observations(Sequence[Observation]):
+    """Observations that are made when first asked for, so that a view costs what an attack reads of it."""
+
+    def __init__(self, make: Callable[[int], Observation], places: Places) -> None:
+        """Store the function that makes the observation of an index."""
+        self._make, self._places = make, places
+
+    @overload
+    def __getitem__(self, index: int) -> Observation: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Observation, ...]: ...
+    def __getitem__(self, index: int | slice) -> Observation | tuple[Observation, ...]:
+        """The observation of an index, or those of several."""
+        chosen = range(self._places.count)[index]
+        return self._make(chosen) if isinstance(chosen, int) else tuple(map(self._make, chosen))
+
+    def __len__(self) -> int:
+        """Number of observations."""
+        return self._places.count
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds seen, ascending."""
+        return tuple(self._places.by_round)
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """The clients of which single replies were seen, ascending."""
+        return tuple(self._places.by_client)
+
+    @property
+    def singles(self) -> int:
+        """Number of single replies."""
+        return sum(map(len, self._places.by_client.values()))
+
+    def of_client(self, client: int) -> tuple[Observation, ...]:
+        """The single replies of a client."""
+        return tuple(map(self._make, self._places.by_client.get(client, ())))
+
+    def of_round(self, round: int) -> tuple[Observation, ...]:
+        """The observations of a round."""
+        return tuple(map(self._make, self._places.by_round.get(round, ())))
 
 
 @dataclass(frozen=True)
@@ -156,14 +220,14 @@ class Own:
 
     client: int
     records: Records
-    observations: tuple[Observation, ...]
+    observations: Sequence[Observation]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
     """The result of an active server's rounds: the replies, and the last state of its tamper."""
 
-    observations: tuple[Observation, ...]
+    observations: Sequence[Observation]
     state: Any
     rounds_spent: int
 
@@ -181,7 +245,7 @@ class View:
 
     role: str
     target: int | None  # the target client; None where the role sees only sums
-    observations: tuple[Observation, ...]
+    observations: Sequence[Observation]
     globals: tuple[ObservedModel, ...]
     model: nn.Module
     space: Space
@@ -197,13 +261,18 @@ class View:
         own = f", own={[client.client for client in self.own]}" if self.own else ""
         return f"View({self.role!r}, target={self.target}, {counts}, grants={self.grants!r}{own})"
 
+    @cached_property
+    def indexed(self) -> Observations:
+        """The observations, found by client and by round."""
+        seen = self.observations
+        if isinstance(seen, Observations):
+            return seen
+        return Observations(seen.__getitem__, Places.of((one.round, one.contributors) for one in seen))
+
     @property
     def clients(self) -> tuple[int, ...]:
         """The clients of which single replies were seen."""
-        replying = {
-            seen.contributors[0] for seen in self.observations if seen.contributors and len(seen.contributors) == 1
-        }
-        return tuple(sorted(replying))
+        return self.indexed.clients
 
     @property
     def active(self) -> bool:
@@ -212,11 +281,11 @@ class View:
 
     def of(self, client: int) -> tuple[Observation, ...]:
         """The observations of one client's own replies, by round."""
-        return tuple(seen for seen in self.observations if seen.contributors == (client,))
+        return self.indexed.of_client(client)
 
     def of_target(self) -> tuple[Observation, ...]:
         """The observations about the target client: its own replies, or sums that may include it."""
-        return self.observations if self.target is None else self.of(self.target)
+        return tuple(self.observations) if self.target is None else self.of(self.target)
 
     def without_messages(self) -> View:
         """A copy without any message: the view of a floor."""
@@ -227,11 +296,9 @@ class View:
         """The attacker knowledge in plain values: role, what was seen and what was granted."""
         return {
             "role": self.role,
-            "rounds_seen": sorted({seen.round for seen in self.observations}),
-            "single_replies": sum(
-                seen.contributors is not None and len(seen.contributors) == 1 for seen in self.observations
-            ),
-            "sums": sum(seen.contributors is None or len(seen.contributors) > 1 for seen in self.observations),
+            "rounds_seen": list(self.indexed.rounds),
+            "single_replies": self.indexed.singles,
+            "sums": len(self.observations) - self.indexed.singles,
             "global_models": len(self.globals),
             "grants": sorted(self.grants.names),
             "oracle": self.grants.is_oracle,

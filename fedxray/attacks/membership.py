@@ -308,8 +308,8 @@ def others_of(view: View, seen: Observation) -> list[Observation]:
     """Return the single replies of the other clients in the same round."""
     return [
         reply
-        for reply in view.observations
-        if reply.round == seen.round and reply.contributors is not None and reply.contributors != seen.contributors
+        for reply in view.indexed.of_round(seen.round)
+        if reply.contributors is not None and reply.contributors != seen.contributors
     ]
 
 

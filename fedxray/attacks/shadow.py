@@ -64,7 +64,7 @@ def hooks_of(view: View, examples: int) -> Hooks:
         examples=examples,
         batch_size=recipe.batch_length(examples),
         steps=recipe.steps(examples),
-        rounds=1 + max(seen.round for seen in view.observations),
+        rounds=1 + view.indexed.rounds[-1],
         classes=view.space.outputs if view.space.target == "classification" else None,
         norm_params=tuple(name for name in names if name.rpartition(".")[0] in norms),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal, Protocol
+from functools import cached_property, partial
+from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 
@@ -136,7 +136,16 @@ class Transcript:
 
     def rounds(self) -> list[int]:
         """The recorded rounds, ascending."""
+        return list(self._rounds)
+
+    @cached_property
+    def _rounds(self) -> list[int]:
         return sorted({message.round for message in self.messages if message.what == "broadcast"})
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """Values that were found by reading all messages once, by name: many cases ask an open run for the same."""
+        return {}
 
     def readable_by(self, reader: str) -> list[Message]:
         """The messages this reader can see, in order."""

@@ -296,7 +296,7 @@ class AttributeFromGradients(base.Attack):
         recorded = view.of_target()
         if not self.active_rounds:
             return recorded
-        spent = isolate(view, self.active_rounds).observations
+        spent = tuple(isolate(view, self.active_rounds).observations)
         return (*recorded, *spent) if self.with_recorded else spent
 
     def _methods(self) -> list[Method]:

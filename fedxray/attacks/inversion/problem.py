@@ -216,7 +216,7 @@ def _work(view: View, recipe: Recipe, examples: int, client: Replay) -> Work:
         examples=examples,
         batch_size=min(examples, max(client.sizes)),
         steps=recipe.steps(examples),
-        rounds=1 + max(observation.round for observation in view.observations),
+        rounds=1 + view.indexed.rounds[-1],
         classes=view.space.outputs if view.space.target == "classification" else None,
         norm_params=tuple(name for name in names if name.rpartition(".")[0] in norms),
     )

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedxray.adversary.view import View
+from fedxray.adversary.view import Observations, View
 from fedxray.attacks.base import not_finite
 from fedxray.attacks.evidence import Evidence, Kind, WrongEvidence
 from fedxray.audit.judge import results
@@ -65,6 +65,8 @@ class Packed:
             return {"late": self.numbers[id(value)]}
         if isinstance(value, Mapping):
             return {"table": [[self.plain(key), self.plain(entry)] for key, entry in value.items()]}
+        if isinstance(value, Observations):
+            return self.plain(tuple(value))
         if isinstance(value, list | tuple):
             return {"list" if isinstance(value, list) else "tuple": [self.plain(entry) for entry in value]}
         if isinstance(value, nn.Module):

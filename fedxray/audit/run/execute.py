@@ -181,10 +181,7 @@ class StoredAnswers(Answers):
         planted = case.plant is not None
         self.seen = case.run if view.messages or planted else f"seed {case.seed}"
         self.seen = f"{case.id} {self.seen}" if alone else self.seen
-        self.rounds = (
-            sorted({observation.round for observation in view.observations}),
-            sorted(model.round for model in view.globals),
-        )
+        self.rounds = list(view.indexed.rounds), sorted(model.round for model in view.globals)
         self.seats = tuple(own.client for own in view.own)
 
     def load(self, attack: Attack, view: View, origin: str = "") -> Evidence | None:
