@@ -1,4 +1,4 @@
-"""Growth of an audit with its clients: 20 records each, 5 rounds, one seed, an attribute and a membership attack on all.
+"""Growth of an audit with its clients: 20 records each, 5 rounds, one seed, an attribute and a membership attack.
 
 Every size is the complete command in its own process, start-up included; CPU time and peak memory are those of that
 process. The exponent is the slope of log CPU time in log clients over the sizes from 100 clients on. The last line is
@@ -13,7 +13,6 @@ import os
 import statistics
 import sys
 import tempfile
-from itertools import count
 from math import log
 from pathlib import Path
 
@@ -55,7 +54,7 @@ def measured(folder: Path, clients: int) -> tuple[float, float]:
 def main(sizes: list[int]) -> None:
     took: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for number, clients in zip(count(), sizes):
+        for number, clients in enumerate(sizes):
             took[clients], peak = measured(Path(folder) / str(number), clients)
             print(f"{clients} clients: {took[clients]:.1f} s of CPU, {peak:.0f} MB", flush=True)
     large = [clients for clients in took if clients >= SMALLEST]

@@ -275,17 +275,12 @@ def _bn_statistics(truth: Truth, client: int, transcript: Transcript | None) -> 
         lacking = ("no transcript", "Call disclose(..., transcript=transcript).")
         got, remedy = lacking if transcript is None else ("a network without BatchNorm", "Leave it out.")
         raise BadInput("grants", expected=expected, got=got, remedy=remedy)
-    sent = {
-        message.round: message.parts
-        for message in transcript.messages
-        if (message.what, message.client) == ("broadcast", client)
-    }
     records = truth.train[client]
     return {
         round: statistics_of_round(
             truth.model, truth.recipe, records, transcript.shelf.get(parts), truth.schedule(client, round)
         )
-        for round, parts in sent.items()
+        for round, parts in transcript.sent_to(client).items()
     }
 
 

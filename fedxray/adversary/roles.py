@@ -199,9 +199,7 @@ def _observation(replies: Sequence[_Reply], fetched: Callable[[str], tuple[Late,
     )
 
 
-def _globals(
-    transcript: Transcript, readers: Sequence[str], rounds: Sequence[int] | None
-) -> tuple[ObservedModel, ...]:
+def _globals(transcript: Transcript, readers: Sequence[str], rounds: Sequence[int] | None) -> tuple[ObservedModel, ...]:
     """The untampered global models that these readers see, one per round; an outcome is the start of the next round."""
 
     def models() -> list[tuple[int, Read]]:

@@ -151,6 +151,18 @@ class Transcript:
         """The messages this reader can see, in order."""
         return [message for message in self.messages if reader in message.readers]
 
+    def sent_to(self, client: int) -> dict[int, str]:
+        """By round, the keys of the models that were sent to a client."""
+        return self._sent.get(client, {})
+
+    @cached_property
+    def _sent(self) -> dict[int | None, dict[int, str]]:
+        keys: dict[int | None, dict[int, str]] = {}
+        for message in self.messages:
+            if message.what == "broadcast":
+                keys.setdefault(message.client, {})[message.round] = message.parts
+        return keys
+
     def outcome(self, round: int) -> Message:
         """The message with the global model at the end of a round."""
         for message in self.messages:

@@ -472,7 +472,8 @@ def drawn_permutations(run_seed: int, clients: Sequence[int]) -> list[dict[int, 
 def _orders(seed: int, clients: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the tried assignments as places among the clients, first the true one, [assignments, clients]."""
     tried = [{client: client for client in clients}, *drawn_permutations(seed, clients)]
-    return np.array([[clients.index(order[client]) for client in clients] for order in tried], dtype=np.int64)
+    place = {client: index for index, client in enumerate(clients)}
+    return np.array([[place[order[client]] for client in clients] for order in tried], dtype=np.int64)
 
 
 def joint_assignments(layout: Layout, seed: int) -> NDArray[np.int64]:

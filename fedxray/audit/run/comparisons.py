@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import torch
 
@@ -456,9 +457,14 @@ def others_read(
     after = None if client is None else next_client(client, clients, part.seats)
     if client is None or after is None or not _reads_others(part, attack, client, sums):
         return []
-    present = [one for one in range(clients) if one not in part.seats]
-    orders = drawn_permutations(seed, present) if swapped and client in present else []
+    orders = _swap_orders(seed, clients, part.seats) if swapped and client not in part.seats else []
     return sorted({order[client] for order in orders} - {client}) or [after]
+
+
+@lru_cache(maxsize=16)
+def _swap_orders(seed: int, clients: int, seats: tuple[int, ...]) -> list[dict[int, int]]:
+    """Return the permutations of a run's clients but the seats, drawn once for all of its cases."""
+    return drawn_permutations(seed, [client for client in range(clients) if client not in seats])
 
 
 def _reads_others(part: AttackPart, attack: Attack, client: int | None, sums: bool) -> bool:
@@ -543,5 +549,5 @@ def without_client_model(attack: Attack) -> Attack | None:
 
 def next_client(client: int, clients: int, seats: Sequence[int]) -> int | None:
     """Return the next client after this one that is no seat; None where there is none."""
-    others = [(client + step) % clients for step in range(1, clients)]
+    others = ((client + step) % clients for step in range(1, clients))
     return next((other for other in others if other not in seats), None)
