@@ -43,6 +43,7 @@ class Design:
     others: int | None = None  # held-out records; a quarter of the records where it is None
     steady: bool = False  # floors of independent records; else they err together as the attack does
     unequal: bool = False  # clients of very different size, whose records and messages have effects of their own
+    matters: float = 0.0  # what other clients' messages score below the right ones, which score like a guess
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -59,7 +60,8 @@ class Design:
     @property
     def name(self) -> str:
         """The design in a few letters."""
-        return f"{self.runs} {self.clients} {self.records}" + (" unequal" if self.unequal else "")
+        more = (" unequal" if self.unequal else "") + (" matters" if self.matters else "")
+        return f"{self.runs} {self.clients} {self.records}{more}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Shares:
 
     scores: Floats  # [rows, runs, clients, messages of]
     floors: Floats  # [rows, floors, runs, clients]
+    true_gains: Floats  # chance of the right messages over that of the best floor, in these runs [rows]
     design: Design
 
     @property
@@ -111,12 +114,13 @@ def draw_shares(
     chances = special.betaincinv(GUESS * size, (1 - GUESS) * size, special.ndtr(latent))
     own = np.eye(design.clients, dtype=bool)
     added = gain + half * (draw.random(shape[:3]) < 0.5)[..., None]
-    chances = np.clip(np.where(own, chances + added, chances), 0, 1)
+    chances = np.clip(np.where(own, chances + added, chances - design.matters), 0, 1)
     sizes = design.sizes[:, None]
     scores = draw.binomial(sizes, chances) / sizes
-    chances = np.clip(_floor_chances(design, rows, draw) + floor, 0, 1)
-    floors = draw.binomial(design.sizes, chances) / design.sizes
-    return Shares(scores=scores, floors=floors, design=design)
+    guessed = np.clip(_floor_chances(design, rows, draw) + floor, 0, 1)
+    floors = draw.binomial(design.sizes, guessed) / design.sizes
+    true_gains = chances[..., own].mean(axis=(1, 2)) - guessed.mean(axis=(2, 3)).max(axis=1)
+    return Shares(scores=scores, floors=floors, true_gains=true_gains, design=design)
 
 
 def _floor_chances(design: Design, rows: int, draw: np.random.Generator) -> Floats:
@@ -266,6 +270,9 @@ DESIGNS = (
     Design(1, 1, 50), Design(1, 20, 20), Design(2, 3, 4), Design(3, 2, 100), Design(3, 3, 50), Design(3, 5, 20),
     Design(5, 2, 500), Design(10, 3, 50), Design(20, 2, 8), Design(3, 10, 20), Design(5, 8, 30),
     Design(3, 3, 60, unequal=True), Design(3, 6, 40, unequal=True), Design(1, 1, 120, others=100),
+    # Right messages score no more than the guess, and all others less: the swap test must not be enough.
+    Design(3, 3, 50, matters=0.2), Design(5, 3, 30, matters=0.2), Design(10, 3, 50, matters=0.2),
+    Design(3, 10, 20, matters=0.2),
 )  # fmt: skip
 # The last: an attack is right or wrong for all clients of a run, as where it reads one sign from a shared model.
 CORRELATIONS = ((0.02, 0.0), (0.1, 0.3), (0.5, 0.5), (0.9, 0.5), (0.9, 0.9))
@@ -277,7 +284,8 @@ def false_leaks(
 ) -> Iterator[dict[str, Any]]:
     """Yield for every design and correlation the audits without a leak that have any row called one, also a small one.
 
-    Half of the rows are memberships and half are shares; of single rows, every second.
+    Half of the rows are memberships and half are shares; of single rows, every second. *Leaks* speaks of the runs that
+    happened: where messages matter, rows are wrong whose chances in the drawn runs do not exceed those of a floor.
     """
     for (number, plain), (inversion, run), steady in product(enumerate(designs), CORRELATIONS, (False, True)):
         if plain.clients * plain.runs > 1 if steady else (inversion, run) != CORRELATIONS[-1]:
@@ -291,8 +299,13 @@ def false_leaks(
                 for audit in range(audits):
                     split = count // 2 if count > 1 else audit % 2
                     facts = memberships.facts(split) if split else []
-                    facts += share_facts(draw_shares(design, count - split, draw)) if count - split else []
-                    wrong += not {"leaks", "small"}.isdisjoint(verdicts(facts))
+                    right = [False] * split
+                    if count > split:
+                        shares = draw_shares(design, count - split, draw)
+                        facts += share_facts(shares)
+                        right += [bool(design.matters and gain > 0) for gain in shares.true_gains]
+                    states = zip(verdicts(facts), right, strict=True)
+                    wrong += any(state in ("leaks", "small") and not leaks for state, leaks in states)
                 row |= {f"rows {count}": wrong / audits, f"audits {count}": audits}
             yield row
 

@@ -280,7 +280,7 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
         return f"Use {name}: no leak found with it{cost}.{others}", ""
     if best["state"] == "leaks":
         text = f"No audited defence stops it: {name} leaves {gain}{cost}."
-    elif best["state"] == "small":
+    elif best["state"] == "small" and best["upper"] is not None and best["upper"] <= best["margin"]:
         return f"Use {name}: with it this attack leaks a little ({gain}), less than the margin{cost}.", ""
     elif best["difference"] is None:
         text = f"No audited defence is shown to stop it. With {name} nothing was measured."

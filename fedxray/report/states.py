@@ -110,7 +110,7 @@ def scope(row: Row) -> str:
         return "This recording only, provided that its held-out records resemble those trained on."
     if row["runs"] < 2:
         return "This run only: how much other runs would leak is not known."
-    if row["state"] == "small":
+    if row["state"] == "small" and row["upper"] is not None:
         return f"The leak: these {row['runs']} runs. Its bound: runs like these, with other seeds."
     if row["scope"] == "runs like these":
         return f"Runs like these {row['runs']}: same data, model and training, other seeds."
@@ -150,9 +150,8 @@ def _not_luck(row: Row) -> str:
 
 def _small(row: Row) -> str:
     gain, most = (units.value(row[name], row["metric"], sign=True) for name in ("difference", "upper"))
-    return (
-        f"{gain} over the floor, at most {most} in runs like these. {_not_luck(row)} A stronger attack may leak more."
-    )
+    bound = "" if row["upper"] is None else f", at most {most} in runs like these"
+    return f"{gain} over the floor{bound}. {_not_luck(row)} A stronger attack may leak more."
 
 
 def _swapped(row: Row) -> str:

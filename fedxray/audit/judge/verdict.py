@@ -1,10 +1,10 @@
 """Verdicts on one row: leaks, no leak found or inconclusive, with the state, the reason and the level of the leak.
 
 *Leaks* speaks of the runs that happened: the gain is above the margin, and a test says that it is not luck. A *small*
-leak is one that an exact test shows, and that the margin bounds in runs like these. *No leak found* speaks of runs like
-these: the gain is bounded by the margin over at least three runs, a leak of two margins would have been seen, the
-messages show no trace of the records, and the same attack finds a planted leak under the same defence. Everything else
-is inconclusive, in a state that says why. A failed attack is never read as safety.
+leak is one within the margin that an exact test shows. *No leak found* speaks of runs like these: the gain is bounded
+by the margin over at least three runs, a leak of two margins would have been seen, the messages show no trace of the
+records, and the same attack finds a planted leak under the same defence. Everything else is inconclusive, in a state
+that says why. A failed attack is never read as safety.
 """
 
 from __future__ import annotations
@@ -155,12 +155,13 @@ def judge(given: VerdictInput) -> Judgement:
 def is_settled(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether more seeds would settle no further primary row of a summary.
 
-    They settle a gain that may be luck or lie above the margin, a trace that may be luck or become a small leak, and
-    what only a large leak would have shown.
+    They settle a gain that may be luck or lie above the margin, a small leak that may exceed it, a trace that may be
+    luck or become a small leak, and what only a large leak would have shown.
     """
 
     def needs_seeds(row: Mapping[str, Any]) -> bool:
-        unbounded = row["state"] in ("trace", "open") and row["upper"] is not None and row["upper"] > row["margin"]
+        unsure = row["state"] in ("small", "trace", "open")
+        unbounded = unsure and row["upper"] is not None and row["upper"] > row["margin"]
         return unbounded or row["state"] in ("suspected", "coarse") or (row["state"] == "trace" and is_unproven(row))
 
     return not any(needs_seeds(row) for row in rows if row["primary"] and not row["oracle"])
@@ -183,6 +184,8 @@ def _state(given: VerdictInput) -> tuple[State, str]:
         return "open", doubt
     if given.gain > given.margin and given.rejected and _beyond_records(given):
         return "leaks", _leak_words(given)
+    if given.gain <= given.margin and not losses_of(given) and _is_small(given):
+        return "small", _small_words(given)
     if given.runs < LEAST_RUNS or given.upper is None or max(given.upper, given.gain) > given.margin:
         if given.gain > given.margin:
             return "suspected", _suspected_words(given)
@@ -193,8 +196,6 @@ def _state(given: VerdictInput) -> tuple[State, str]:
         return "open", f"{_bounded_words(given)}, but {NOT_ALL_ENDED}"
     if given.over == "chance" and given.upper < -given.margin:
         return "reversed", "far below chance: with its sign changed the attack would leak"
-    if _is_small(given):
-        return "small", _small_words(given)
     if given.trace:
         return "trace", _trace_words(given)
     if given.seen is None or given.seen > SEEN_MARGINS * given.margin:
@@ -280,8 +281,8 @@ def _luck_words(given: VerdictInput) -> str:
 
 
 def _small_words(given: VerdictInput) -> str:
-    little = f"it leaks a little: {_bounded_words(given)}"
-    return f"{little}; {_luck_words(given)}; a stronger attack may leak more"
+    size = f"{_gain_words(given)}, margin {_margin(given)}" if given.upper is None else _bounded_words(given)
+    return f"it leaks a little: {size}; {_luck_words(given)}; a stronger attack may leak more"
 
 
 def _suspected_words(given: VerdictInput) -> str:

@@ -137,12 +137,12 @@ def test_a_proven_gain_within_the_margin_is_a_small_leak() -> None:
         {"difference": spread(-0.001, 0.04)},
         {"difference": spread(-0.04, -0.02)},
         {"record_error": 0.02},  # 2.24 * 0.02 * sqrt(3) = 0.057: these records may be easy ones
-        {"upper": 0.051},
     ):
         assert judged(SMALL, **changes).state == "trace"
     assert judged(members, difference=spread(-0.04, -0.02)).state == "trace"
     assert judged(members, over="imputation", difference=spread(-0.01, 0.03)).state == "trace"
-    assert judged(SMALL, runs=2, upper=None).state == "trace"
+    assert judged(SMALL, upper=0.051).state == "small"  # it speaks of these runs; more seeds may bound it
+    assert "at most" not in judged(SMALL, runs=1, upper=None).reason and judged(SMALL, upper=None).state == "small"
     assert judged(SMALL, statuses={"ok": 8, "failed": 1}).state == "open"
     by_runs = judged(SMALL, test="runs", p_swap=0.3, power=PASSED)
     assert by_runs.state == "no leak found"  # only a large gain makes the run test safe
@@ -161,6 +161,7 @@ def test_more_seeds_are_asked_for_while_a_trace_may_be_luck_or_a_small_leak() ->
     ):
         assert not is_settled([row, row | changes])
         assert is_settled([row | changes | {"primary": False}, row | changes | {"oracle": True}])
+    assert not is_settled([row | {"state": "small", "upper": 0.06}])
     for state in ("small", "leaks", "no leak found", "blinded", "reversed"):
         assert is_settled([row | {"state": state, "p_adjusted": 0.03}])
 
