@@ -25,7 +25,7 @@ from fedxray.attacks.attributes.from_gradients import USUAL_RATES, AttributeFrom
 from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.attributes.gradient_match import cosines_of_rounds, distance, filled
 from fedxray.data.dataset import Column, Space
-from fedxray.federation.stacked import stacked_layers
+from fedxray.federation.local import stacked_layers
 from fedxray.params import each, parameters_of, stack
 from fedxray.seeds import fork, normal_like
 

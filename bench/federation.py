@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedxray.defences.base import IDENTITY
 from fedxray.federation.cohort import ClientJob, train_one, train_together
+from fedxray.federation.local import stacked_layers
 from fedxray.federation.recipe import Recipe, draw_schedule
-from fedxray.federation.stacked import stacked_layers
 from fedxray.params import element_count, parameters_of
 from fedxray.seeds import fork
 

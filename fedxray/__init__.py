@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedxray.federation.round_loop import continue_run, simulate
     from fedxray.federation.setting import Federation
     from fedxray.federation.transcript import Transcript
-    from fedxray.metrics.scores import Scores
+    from fedxray.metrics.records import Scores
     from fedxray.metrics.scoring import score
     from fedxray.models import build
     from fedxray.report import build_report
@@ -69,7 +69,7 @@ _HOMES = {
     "Recipe": "fedxray.federation.recipe:Recipe",
     "Records": "fedxray.data.dataset:Records",
     "Refused": "fedxray.errors:Refused",
-    "Scores": "fedxray.metrics.scores:Scores",
+    "Scores": "fedxray.metrics.records:Scores",
     "Space": "fedxray.data.dataset:Space",
     "Transcript": "fedxray.federation.transcript:Transcript",
     "View": "fedxray.adversary.view:View",

@@ -1,17 +1,20 @@
 """Loss of each example, by name; targets may be class numbers, class probabilities or real values.
 
-All functions return one value per example; the caller takes the mean, so that padding can be left out of it.
+Losses are one value per example; the caller takes the mean, so that padding can be left out of it.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from fedxray.errors import unknown_name
+from fedxray.params import Params
 
 ExampleLoss = Callable[[Tensor, Tensor], Tensor]
 
@@ -49,3 +52,21 @@ def example_loss(name: str) -> ExampleLoss:
 def default_loss(target: str) -> str:
     """The name of the loss for a kind of target, "classification" or "regression"."""
     return "cross-entropy" if target == "classification" else "mse"
+
+
+# Outputs and losses of a network on records, in evaluation mode and in bounded pieces
+
+ENTRIES_AT_ONCE = 20_000_000  # numbers of input held at a time
+
+
+def outputs(model: nn.Module, params: Params, buffers: Params, x: Tensor) -> Tensor:
+    """Return the model's outputs for x with these parameters [records, outputs]; the model is not changed."""
+    network = copy.deepcopy(model).eval()
+    size = max(1, ENTRIES_AT_ONCE // max(1, x[:1].numel()))
+    with torch.no_grad():
+        return torch.cat([functional_call(network, ({**params, **buffers},), (part,)) for part in x.split(size)])
+
+
+def losses(model: nn.Module, params: Params, buffers: Params, x: Tensor, y: Tensor, measure: ExampleLoss) -> Tensor:
+    """Return the loss of each record [records]."""
+    return measure(outputs(model, params, buffers, x), y)

@@ -37,7 +37,7 @@ TRUTH = "federation.truth"
 # What a room must never import, beyond the order of the rooms.
 NEVER = {
     "attacks": (
-        TRUTH, "federation.optimum", "federation.setting", "federation.round_loop", "federation.transcript",
+        TRUTH, "federation.setting", "federation.round_loop", "federation.transcript",
         "federation.folder", "federation.cohort", "adversary.disclose", "adversary.roles",
     ),
     "priors": ("federation", "adversary"),
@@ -57,8 +57,8 @@ CROSSINGS = {
 }
 # Judging results needs numbers alone, so that it works wherever results.json is.
 JUDGE_KNOWS = ("errors", "files", "seeds", "metrics.table", "metrics.units", "audit.judge")
-# Of the attacks, metrics may know the guess, and what a guessed model says of records, but not how it was made.
-METRICS_KNOW = ("attacks.evidence", "attacks.predict")
+# Of the attacks, metrics may know the guess, but not how it was made.
+METRICS_KNOW = ("attacks.evidence",)
 # An attack holds no file and starts no process.
 OUTSIDE = ("os", "io", "pathlib", "shutil", "subprocess", "multiprocessing", "tempfile", "joblib", "socket")
 

@@ -11,8 +11,7 @@ import torch
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, granted, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_membership
-from fedxray.attacks.predict import losses
-from fedxray.losses import example_loss
+from fedxray.losses import example_loss, losses
 from fedxray.params import add
 from fedxray.settings import setting
 

@@ -46,14 +46,12 @@ from fedxray.attacks.evidence import Evidence, Kind, model_params, of_membership
 from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned
 from fedxray.attacks.local_model.messages import returned, step_size
 from fedxray.attacks.observations import examples_behind, known_examples
-from fedxray.attacks.predict import losses
 from fedxray.attacks.record_gradients import cosines, record_products
 from fedxray.data.dataset import Records
 from fedxray.errors import Refused
-from fedxray.federation.local import Batch, local_update, objective
+from fedxray.federation.local import Batch, local_update, objective, stacked_layers, stacked_objective
 from fedxray.federation.recipe import Recipe, draw_schedule
-from fedxray.federation.stacked import stacked_layers, stacked_objective
-from fedxray.losses import example_loss
+from fedxray.losses import example_loss, losses
 from fedxray.params import Params, add, buffers_of, each, parameters_of, scaled, stack, unstack
 from fedxray.seeds import derive_seed, fork, permutation
 from fedxray.settings import setting

@@ -18,8 +18,8 @@ from torch import Tensor
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, granted, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_membership, of_sources
-from fedxray.attacks.gradient_gram import gradients_at
 from fedxray.attacks.observations import NO_DIRECTION, own_order, usable
+from fedxray.attacks.record_gradients import gradients_at
 from fedxray.attacks.source import SourceAttack, several_clients
 from fedxray.attacks.update_algebra import SECONDS, USUAL, Messages, estimates, of_presence, step_length
 from fedxray.data.dataset import Records

@@ -22,9 +22,8 @@ from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, granted,
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_sources
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.local_model.messages import returned, step_size
-from fedxray.attacks.predict import losses
 from fedxray.data.dataset import Records
-from fedxray.losses import example_loss
+from fedxray.losses import example_loss, losses
 from fedxray.params import Params
 from fedxray.settings import setting
 

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation
-from fedxray.attacks.gradient_gram import GradientsAt
 from fedxray.attacks.inversion.replay import pulled
+from fedxray.attacks.record_gradients import GradientsAt
 from fedxray.federation.recipe import Recipe
 from fedxray.params import add, scaled
 

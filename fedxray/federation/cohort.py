@@ -14,9 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.defences.base import IDENTITY, Hooks, entered, sent
-from fedxray.federation.local import Batch, LocalResult, local_update, objective
+from fedxray.federation.local import (
+    Batch,
+    Layer,
+    LocalResult,
+    local_update,
+    objective,
+    stacked_layers,
+    stacked_objective,
+)
 from fedxray.federation.recipe import Recipe, Schedule
-from fedxray.federation.stacked import Layer, stacked_layers, stacked_objective
 from fedxray.params import Params, add, each, element_count, stack, subtract, unstack
 
 # Measured on one core (docs/performance.md): stacking is faster while the parameters and activations of a step fit

@@ -3,13 +3,15 @@
 `local_update` is the only client step of the project: the simulator, the stacked simulator and the replay of an attack
 all call it. Parameters are named tensors; stacked clients have one more leading dimension, [clients, ...], everywhere.
 A defence changes it at four hooks: the incoming model, a batch, the gradients of single examples, the outgoing update.
+`train_alone` trains one client to convergence, without rounds.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,11 +19,15 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call, vmap
+from torch.nn import functional
 
+from fedxray.data.dataset import Records
 from fedxray.defences.base import IDENTITY, ExampleGradients, Hooks, OnGradients, changed, entered, mixed, sent
 from fedxray.federation.recipe import Recipe
 from fedxray.losses import example_loss
+from fedxray.optim import Adam, Cosine, Loss, Outcome, minimise
 from fedxray.params import Params, each, scaled, subtract
+from fedxray.progress import Report, silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,3 +292,140 @@ class _Checkpoint(Function):
             )
         )
         return None, *(next(slopes_in) if want else None for want in wanted)
+
+
+# Networks of several clients side by side: parameters [clients, ...], inputs [clients, examples, ...]. Only plain
+# stacks of known layers are handled; one batched matrix product then serves all clients.
+
+# Layers without parameters that act on every entry separately, so that the extra dimension changes nothing.
+ENTRYWISE = (nn.ReLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.LeakyReLU, nn.GELU, nn.ELU, nn.SiLU, nn.Identity)
+
+Layer = Callable[[Params, Tensor], Tensor]  # stacked parameters and [clients, examples, ...] in, the same shape out
+
+
+def stacked_layers(model: nn.Module) -> list[Layer] | None:
+    """The network layer by layer for stacked parameters; None unless it is a plain nn.Sequential of known layers.
+
+    A user's own class may do anything in its forward, and shared or frozen parameters are not among the trainable ones
+    by name: for all of these the answer is None, and clients are trained one at a time.
+    """
+    trainable = {name for name, value in model.named_parameters() if value.requires_grad}
+    layers = list(_layers(model, "", trainable))
+    known = [layer for layer in layers if layer is not None]
+    return known if len(known) == len(layers) else None
+
+
+def _layers(module: nn.Module, name: str, trainable: set[str]) -> Iterator[Layer | None]:
+    """The layers of a module in order, None for one that is not known."""
+    hooked = bool(module._forward_hooks or module._forward_pre_hooks)
+    if type(module) is nn.Sequential and not hooked:
+        for child, inner in module._modules.items():  # named_children leaves out a layer that occurs twice
+            yield from _layers(inner, f"{name}{child}.", trainable)
+    elif type(module) is nn.Linear and not hooked:
+        bias = None if module.bias is None else f"{name}bias"
+        all_trainable = {f"{name}weight", bias} - {None} <= trainable
+        yield partial(_linear, f"{name}weight", bias) if all_trainable else None
+    elif type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1) and not hooked:
+        yield _flatten
+    else:
+        yield partial(_entrywise, module) if type(module) in ENTRYWISE and not hooked else None
+
+
+def _linear(weight: str, bias: str | None, params: Params, x: Tensor) -> Tensor:
+    """A linear layer per client: x [clients, ..., features], weight [clients, outputs, features]."""
+    rows, matrix = (
+        x.flatten(1, -2),
+        params[weight].transpose(1, 2),
+    )  # [clients, rows, features], [.., features, outputs]
+    output = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(params[bias][:, None], rows, matrix)
+    return output.reshape(*x.shape[:-1], output.shape[-1])
+
+
+def _flatten(params: Params, x: Tensor) -> Tensor:
+    return x.flatten(2)
+
+
+def _entrywise(module: nn.Module, params: Params, x: Tensor) -> Tensor:
+    if type(module) is nn.ReLU:
+        return functional.relu(x)  # never in place: the input may be a leaf
+    output: Tensor = module(x)
+    return output
+
+
+def stacked_objective(layers: list[Layer], loss: str) -> Objective:
+    """The sum over stacked clients of their mean losses: its gradient is the gradient of every client by itself."""
+    measure = example_loss(loss)
+
+    def evaluate(params: Params, buffers: Params, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        output = batch.x
+        for layer in layers:
+            output = layer(params, output)
+        return mean_loss(measure(output, batch.y), batch.weight).sum(), dict(buffers)
+
+    return evaluate
+
+
+# A client alone, on all of its records: full-batch Adam, step size chosen by the training loss
+
+ALMOST = 0.05  # share of the best decrease that a smaller step size may lack
+PASSES = 50  # over all records, after which running statistics have converged
+
+
+@dataclass(frozen=True, kw_only=True)
+class AloneResult:
+    """The result of training alone: the minimisation, its step size, and the running statistics."""
+
+    outcome: Outcome
+    rate: float
+    buffers: dict[str, Tensor]
+
+
+def train_alone(
+    model: nn.Module,
+    loss: str,
+    records: Records,
+    start: Params,
+    buffers: Params,
+    *,
+    steps: int,
+    rates: Sequence[float],
+    generator: torch.Generator,
+    betas: tuple[float, float] = (0.9, 0.999),
+    report: Report = silent,
+) -> AloneResult:
+    """Train by Adam from `start` with the smallest of `rates` that does almost as well as the best.
+
+    The step size falls to zero by a cosine. `generator` seeds dropout; the buffers are those of a model that has seen
+    the records often enough for its running statistics to converge.
+    """
+    evaluate, batch = objective(model, loss), Batch(x=records.x, y=records.y)
+
+    def of_params(params: dict[str, Tensor]) -> Tensor:
+        return evaluate(params, buffers, batch)[0]
+
+    with torch.random.fork_rng(devices=[]):  # dropout draws from the global generator: restore it afterwards
+        torch.manual_seed(generator.initial_seed())
+        rate = best_rate(of_params, start, steps, rates, betas)
+        method = Adam(steps=steps, lr=rate, betas=betas, decay=Cosine())
+        outcome = minimise(of_params, start, method, report=report, what="local optimum")
+        return AloneResult(outcome=outcome, rate=rate, buffers=settled(evaluate, outcome.best, buffers, batch))
+
+
+def best_rate(loss: Loss, start: Params, steps: int, rates: Sequence[float], betas: tuple[float, float]) -> float:
+    """The smallest step size whose loss after a tenth of the steps is almost as low as with the best one."""
+    if len(rates) == 1:
+        return rates[0]
+    short = [Adam(steps=max(1, steps // 10), lr=rate, betas=betas) for rate in sorted(rates)]
+    tried = [minimise(loss, start, method) for method in short]
+    least, first = min(outcome.best_loss for outcome in tried), tried[0].curve[0]
+    near = [outcome.best_loss - least <= ALMOST * (first - least) for outcome in tried]
+    return short[near.index(True)].lr if any(near) else short[0].lr
+
+
+def settled(evaluate: Objective, params: Params, buffers: Params, batch: Batch) -> dict[str, Tensor]:
+    """The running statistics of a model after many passes over these records."""
+    statistics = dict(buffers)
+    for _ in range(PASSES if statistics else 0):
+        with torch.no_grad():
+            statistics = each(torch.detach, evaluate(params, statistics, batch)[1])
+    return statistics

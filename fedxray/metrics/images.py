@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from fedxray import imaging
 from fedxray.errors import BadInput, unknown_name
-from fedxray.metrics.scores import Scores, from_records
+from fedxray.metrics.records import Scores, from_records
 
 
 def image_scores(

@@ -1,4 +1,4 @@
-"""Scores of guesses about records: attributes, label counts, membership, and rows of a table.
+"""Scores, and those of guesses about records: attributes, label counts, membership, and rows of a table.
 
 An undecided guess (-1 or NaN) counts as wrong everywhere.
 """
@@ -6,7 +6,8 @@ An undecided guess (-1 or NaN) counts as wrong everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,7 +15,27 @@ from torch import Tensor
 from fedxray.data.dataset import Column
 from fedxray.errors import BadInput
 from fedxray.imaging import assignment
-from fedxray.metrics.scores import Scores, from_records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Scores of one guess; a metric that is undefined (nothing to compare) is absent, never NaN."""
+
+    means: Mapping[str, float]
+    records: Mapping[str, Tensor]  # per metric [true records]; NaN where a record got no guess
+
+
+def mean_of(values: Tensor) -> float | None:
+    """The mean over the records that have a value, or None if none has."""
+    known = values[~torch.isnan(values)]
+    return float(known.double().mean()) if len(known) else None
+
+
+def from_records(records: Mapping[str, Tensor]) -> Scores:
+    """Scores whose means are the plain means of the records."""
+    means = {name: mean_of(values) for name, values in records.items()}
+    return Scores(means={name: mean for name, mean in means.items() if mean is not None}, records=records)
+
 
 # Attributes
 

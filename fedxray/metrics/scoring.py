@@ -21,26 +21,28 @@ from fedxray.adversary.disclose import (
     source_records,
 )
 from fedxray.attacks.evidence import Evidence, model_params, of_model
-from fedxray.attacks.predict import outputs
 from fedxray.data.dataset import Records, union
 from fedxray.errors import BadInput
-from fedxray.federation import optimum
-from fedxray.federation.optimum import local_optimum
+from fedxray.federation.local import train_alone
 from fedxray.federation.truth import Truth
 from fedxray.lookup import load
+from fedxray.losses import outputs
 from fedxray.metrics.images import Lpips, class_image_scores, image_scores
 from fedxray.metrics.models import Answer, Question, ask, distance_scores, fit_scores, signature, similarity
 from fedxray.metrics.records import (
+    Scores,
     balanced_accuracy,
     category_scores,
     continuous_scores,
+    from_records,
     label_scores,
+    mean_of,
     membership_scores,
     row_scores,
 )
-from fedxray.metrics.scores import Scores, from_records, mean_of
 from fedxray.metrics.table import METRICS
-from fedxray.seeds import fork
+from fedxray.params import Params, buffers_of, parameters_of
+from fedxray.seeds import derive_seed, fork, permutation
 
 MOST_OTHERS = 999  # other images in a retrieval
 
@@ -264,12 +266,6 @@ def _explained(truth: Truth, client: int) -> tuple[Question, Tensor]:
     return known[client]
 
 
-def forget_optima() -> None:
-    """Forget all optima of clients and their signatures."""
-    optimum.forget_optima()
-    _signatures.clear()
-
-
 def _rows(evidence: Evidence, asked: _Question) -> Scores:
     records = asked.records()
     guess = evidence.tensors["inputs"].to(records.x)
@@ -301,3 +297,56 @@ _BY_KIND: dict[str, Callable[[Evidence, _Question], Scores]] = {
     "labels": _labels,
     "model": _model,
 }
+
+
+# The optimum of a client, reached by training alone: a reconstructed local model is compared with it
+
+STEPS = 600
+RATES = (0.01, 0.1, 1.0, 10.0)  # large ones serve targets in dollars
+MOST_HELD = 64  # optima kept in memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimum:
+    """Parameters of lowest training loss, and the running statistics that go with them."""
+
+    params: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+
+_optima: dict[int, Optimum] = {}  # the last few, keyed by content: no defence changes a client's optimum
+
+
+def local_optimum(truth: Truth, client: int, *, other_seed: bool = False) -> Optimum:
+    """The model of lowest training loss by full-batch Adam, from the run's initial weights or those of another seed."""
+    records, start, buffers = truth.train[client], parameters_of(truth.model), buffers_of(truth.model)
+    name = "local optimum of another seed" if other_seed else "local optimum"
+    network = (repr(truth.model), truth.recipe.loss, start, buffers)
+    key = derive_seed(0, name, *network, records.x, records.y, truth.seed, client)
+    if key not in _optima:
+        generator = fork(truth.seed, name, client)
+        alone = train_alone(
+            truth.model,
+            truth.recipe.loss,
+            records,
+            shuffled(start, generator) if other_seed else start,
+            buffers,
+            steps=STEPS,
+            rates=RATES,
+            generator=generator,
+        )
+        while len(_optima) >= MOST_HELD:
+            _optima.pop(next(iter(_optima)))
+        _optima[key] = Optimum(params=alone.outcome.best, buffers=alone.buffers)
+    return _optima[key]
+
+
+def shuffled(start: Params, generator: torch.Generator) -> dict[str, Tensor]:
+    """Initial weights as another seed might have drawn them: the entries of every tensor in another order.
+
+    The initial weights of a layer are independent draws from one distribution, so only their order depends on the seed.
+    """
+    return {
+        name: value.flatten()[permutation(value.numel(), fork(generator, name)).to(value.device)].reshape(value.shape)
+        for name, value in start.items()
+    }

@@ -253,7 +253,7 @@ TOY_COLUMNS = {
 
 def measure_toy(request: base.Request, row: str) -> list[base.Measured]:
     """Measure accuracy and distance to the client's own optimum, for every seed and client."""
-    from fedxray.reproduce.aia_toy import attack_toy
+    from fedxray.reproduce.measurements import attack_toy
 
     units: dict[tuple[str, str], list[base.Unit]] = {}
     for seed in request.pick_seeds(small=5, paper=5):

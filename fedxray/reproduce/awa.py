@@ -499,14 +499,14 @@ METRIC = "relative_distance"
 
 def measure_landscape(request: base.Request, row: str) -> list[base.Measured]:
     """Measure every group's true images with noise of every size, in the network of the row."""
-    from fedxray.reproduce.awa_noise import distances, prepared
+    from fedxray.reproduce.measurements import landscape_distances, landscape_federation
 
     units: dict[float, list[base.Unit]] = {noise: [] for noise in NOISES}
     plan = plan_settings(request, row)
     for seed in request.pick_seeds():
-        federation = prepared(plan, seed)
+        federation = landscape_federation(plan, seed)
         for client in range(attacked(request)):
-            for noise, value in distances(federation, client, seed, NOISES).items():
+            for noise, value in landscape_distances(federation, client, seed, NOISES).items():
                 units[noise].append(base.Unit(seed=seed, client=client, value=value))
     return [
         base.Measured(column=f"noise-{noise:g}", metric=METRIC, units=tuple(values)) for noise, values in units.items()

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedxray.attacks import gradient_gram
-from fedxray.attacks.gradient_gram import gradients_at
+from fedxray.attacks import record_gradients
+from fedxray.attacks.record_gradients import gradients_at
 from fedxray.losses import example_loss
 from fedxray.params import Params, each, flatten, parameters_of
 from fedxray.seeds import fork, normal_like
@@ -31,7 +31,7 @@ def test_products_equal_those_of_gradients_formed_one_by_one(
     name: str, classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, draw = networks(classes or 1)[name].double(), fork(0, "models")
-    monkeypatch.setattr(gradient_gram, "ENTRIES_AT_ONCE", 150)  # several blocks
+    monkeypatch.setattr(record_gradients, "ENTRIES_OF_BLOCK", 150)  # several blocks
     x = normal_like(torch.empty(6, WIDTH, dtype=torch.float64), draw)
     y = torch.arange(6) % classes if classes else x[:, 0]
     loss = "cross-entropy" if classes else "mse"

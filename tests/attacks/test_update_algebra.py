@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Observation
-from fedxray.attacks.gradient_gram import gradients_at
 from fedxray.attacks.observations import usable
+from fedxray.attacks.record_gradients import gradients_at
 from fedxray.attacks.update_algebra import (
     Messages,
     Unknowns,

@@ -16,8 +16,7 @@ from hypothesis import given, strategies as st
 
 from fedxray.data import Dataset, load
 from fedxray.data.encode import encode_all
-from fedxray.data.identifiers import DURATION, why_no_feature
-from fedxray.data.own_csv import as_numbers, read_cells
+from fedxray.data.own_csv import DURATION, as_numbers, read_cells, why_no_feature
 from fedxray.data.tables import COLUMNS
 from fedxray.errors import BadInput
 

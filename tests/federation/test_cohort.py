@@ -15,8 +15,8 @@ from fedxray.defences.base import IDENTITY, Hooks, Work
 from fedxray.defences.noise import GaussianNoise
 from fedxray.federation import cohort
 from fedxray.federation.cohort import ClientJob, stacking_pays, train, train_one
+from fedxray.federation.local import stacked_layers
 from fedxray.federation.recipe import Recipe, draw_schedule
-from fedxray.federation.stacked import stacked_layers
 from fedxray.params import buffers_of, each, parameters_of
 from fedxray.seeds import fork
 from tests.federation.loops import by_hand, relative_difference

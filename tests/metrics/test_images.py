@@ -20,7 +20,7 @@ from fedxray.audit.plan import make_plan
 from fedxray.audit.run.preflight import preflight
 from fedxray.data.store import PLACE, build, lpips_weights, shapes
 from fedxray.errors import BadInput
-from fedxray.metrics import optional
+from fedxray.metrics import table
 from fedxray.metrics.images import (
     Lpips,
     class_image_scores,
@@ -365,7 +365,7 @@ def plan(folder: Path, size: int = 32, **attack: object) -> dict[str, object]:
 
 
 def test_a_plan_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    optional.perceptual.cache_clear()
+    table.perceptual.cache_clear()
     monkeypatch.setenv("FEDXRAY_DATA", str(tmp_path))
     monkeypatch.setenv("FEDXRAY_CACHE", str(tmp_path))
     asked = make_plan(plan(tmp_path, metrics=["lpips", "psnr_curious"]), tmp_path)
@@ -374,17 +374,17 @@ def test_a_plan_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "lpips").mkdir()
     np.savez(tmp_path / PLACE, **{name: value.numpy() for name, value in made_up().items()})
     preflight(asked)
-    assert optional.scored_with(["psnr_curious"]) == {"papers": ("curious",), "lpips": None, "by_index": False}
-    in_order = optional.scored_with(["mse_by_index", "ssim_awa_by_index", "psnr_curious"])
+    assert table.scored_with(["psnr_curious"]) == {"papers": ("curious",), "lpips": None, "by_index": False}
+    in_order = table.scored_with(["mse_by_index", "ssim_awa_by_index", "psnr_curious"])
     assert in_order == {"papers": ("awa", "curious"), "lpips": None, "by_index": True}
-    assert isinstance(optional.scored_with(["lpips"])["lpips"], Lpips)
+    assert isinstance(table.scored_with(["lpips"])["lpips"], Lpips)
     with pytest.raises(BadInput, match="at least 31 pixels"):
         preflight(make_plan(plan(tmp_path, metrics=["lpips"], size=8), tmp_path))
     with pytest.raises(BadInput, match="an attack that gives images"):
         preflight(make_plan(plan(tmp_path, metrics=["lpips"], name="labels-idlg"), tmp_path))
     with pytest.raises(BadInput, match=r"attack\[0\].metrics"):
         make_plan(plan(tmp_path, metrics=["psnr"]), tmp_path)
-    optional.perceptual.cache_clear()
+    table.perceptual.cache_clear()
 
 
 def test_the_file_is_built_from_its_sources(tmp_path: Path) -> None:

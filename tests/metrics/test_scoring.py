@@ -28,9 +28,8 @@ from fedxray.attacks.evidence import (
 )
 from fedxray.data.dataset import Records, Space
 from fedxray.errors import BadInput
-from fedxray.federation.optimum import local_optimum, shuffled
 from fedxray.federation.truth import Truth
-from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
+from fedxray.metrics.scoring import local_optimum, other_optimum, same_client_other_seed, score, shuffled
 from fedxray.seeds import fork
 from tests.adversary.clinics import SENSITIVE, federation
 

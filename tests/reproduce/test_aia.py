@@ -16,7 +16,7 @@ from fedxray.audit.catalog import make_attack
 from fedxray.audit.plan import make_plan
 from fedxray.federation.round_loop import simulate
 from fedxray.params import flatten
-from fedxray.reproduce import aia, aia_toy
+from fedxray.reproduce import aia, measurements
 from fedxray.reproduce.aia import CALLED, attack, plan_of
 from fedxray.reproduce.base import REPRODUCTIONS, Request, find
 from fedxray.seeds import fork
@@ -105,15 +105,15 @@ def test_the_published_numbers_are_shares() -> None:
 
 def test_the_optimum_of_a_toy_client_is_the_fixed_point_of_its_map() -> None:
     """Compared with least squares in float64, with few enough columns for double precision."""
-    clients = aia_toy.toy_records()
-    federation = aia_toy.toy_federation(clients, 0, 1024, "float64")
+    clients = measurements.toy_records()
+    federation = measurements.toy_federation(clients, 0, 1024, "float64")
     transcript, _ = simulate(federation, seed=0)
-    view = roles.server(transcript, client=1, rounds=aia_toy.READ)
+    view = roles.server(transcript, client=1, rounds=measurements.READ)
     assert len(view.of_target()) == 12
     params = model_params(LocalModelLinear().run(view, generator=fork(0)))[0]
     own = clients[1]
-    best = torch.linalg.lstsq(aia_toy._design(own.x), own.y[:, None].double()).solution[:, 0]
-    last = aia_toy._model(view, "last-returned")
+    best = torch.linalg.lstsq(measurements._design(own.x), own.y[:, None].double()).solution[:, 0]
+    last = measurements._model(view, "last-returned")
     far = [float((flatten(one).double() - best).norm()) for one in (params, last)]
     assert far[0] < 0.1 * far[1]
-    assert aia_toy._accuracy(view, params, own) > aia_toy._accuracy(view, last, own) > 0.5
+    assert measurements._accuracy(view, params, own) > measurements._accuracy(view, last, own) > 0.5

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fedxray.federation.setting import Federation
 from fedxray.params import parameters_of
-from fedxray.reproduce import awa, awa_noise
+from fedxray.reproduce import awa, measurements
 from fedxray.reproduce.awa import SETTINGS_MODELS
 from fedxray.reproduce.base import Request, find
 from fedxray.seeds import fork
@@ -25,7 +25,7 @@ def federation(norm: str = "running") -> Federation:
         "federation": {"rounds": 1, "epochs": 1, "batch_size": 4, "learning_rate": 0.01},
         "attack": [{"name": "dlg"}],
     }
-    return awa_noise.prepared(plan, 0)
+    return measurements.landscape_federation(plan, 0)
 
 
 def update_by_sgd(made: Federation, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -41,7 +41,7 @@ def update_by_sgd(made: Federation, x: torch.Tensor, y: torch.Tensor) -> torch.T
 def test_the_distance_is_that_of_two_steps_of_sgd(norm: str) -> None:
     setting = federation(norm)
     records = setting.clients[1]
-    distances = awa_noise.distances(setting, 1, 5, awa.NOISES)
+    distances = measurements.landscape_distances(setting, 1, 5, awa.NOISES)
     drawn = torch.randn(records.x.shape, generator=fork(5, "landscape", 1))
     true = update_by_sgd(setting, records.x, records.y)
     for size in awa.NOISES:
@@ -52,14 +52,14 @@ def test_the_distance_is_that_of_two_steps_of_sgd(norm: str) -> None:
 
 
 def test_the_distance_is_zero_without_noise_and_grows_with_it() -> None:
-    distances = list(awa_noise.distances(federation(), 0, 0, (0.0, *awa.NOISES)).values())
+    distances = list(measurements.landscape_distances(federation(), 0, 0, (0.0, *awa.NOISES)).values())
     assert 0 == distances[0] < distances[1] < distances[2] < distances[3]
 
 
 def test_the_model_is_unchanged() -> None:
     setting = federation("batch")
     before = {name: value.clone() for name, value in setting.model.state_dict().items()}
-    awa_noise.distances(setting, 0, 0, (0.1,))
+    measurements.landscape_distances(setting, 0, 0, (0.1,))
     assert all(torch.equal(value, before[name]) for name, value in setting.model.state_dict().items())
 
 
@@ -67,7 +67,7 @@ def test_rows_are_networks_of_the_table_of_settings_and_every_group_counts(monke
     assert set(awa.LANDSCAPE_ROWS) <= set(SETTINGS_MODELS)
     monkeypatch.setattr(awa, "plan_settings", lambda request, row: {"seeds": [0]})
     setting = federation()
-    monkeypatch.setattr(awa_noise, "prepared", lambda plan, seed: setting)
+    monkeypatch.setattr(measurements, "landscape_federation", lambda plan, seed: setting)
     measured = awa.measure_landscape(Request(scale="paper", clients=2), "running")
     assert [one.column for one in measured] == [column.name for column in find("awa-landscape").columns]
     assert all([unit.client for unit in one.units] == [0, 1] for one in measured)

@@ -18,10 +18,9 @@ from fedxray.attacks import floor_prior
 from fedxray.attacks.base import EVERYONE, Attack, Context, Need, granted, needs_of_model, sensitive_column
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_attributes
 from fedxray.attacks.local_model.baselines import LastReturned
-from fedxray.attacks.predict import losses
 from fedxray.data.dataset import Records
 from fedxray.errors import some
-from fedxray.losses import ExampleLoss, example_loss, squared_error, squared_probability
+from fedxray.losses import ExampleLoss, example_loss, losses, squared_error, squared_probability
 from fedxray.params import Params
 from fedxray.settings import setting
 

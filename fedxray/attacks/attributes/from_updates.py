@@ -29,8 +29,8 @@ from fedxray.attacks import base
 from fedxray.attacks.attributes.from_model import GRID, MOST_VALUES, few_indicators, with_value
 from fedxray.attacks.evidence import Evidence, Kind, of_attributes
 from fedxray.attacks.floor_prior import drawn_values, of_asked
-from fedxray.attacks.gradient_gram import gradients_at
 from fedxray.attacks.observations import NO_DIRECTION, own_order, usable
+from fedxray.attacks.record_gradients import gradients_at
 from fedxray.attacks.shadow import shadow_replies
 from fedxray.attacks.update_algebra import SECONDS, STRENGTHS, USUAL, Messages, estimates, of_values, step_length
 from fedxray.data.dataset import Column, Records

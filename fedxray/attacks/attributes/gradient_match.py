@@ -29,9 +29,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedxray.adversary.view import Observation, PublicAttributes, View
-from fedxray.attacks.gradient_gram import DenseLayer, example_gradients, layers_of
-from fedxray.federation.local import Batch, Objective, objective
-from fedxray.federation.stacked import stacked_layers
+from fedxray.attacks.record_gradients import DenseLayer, example_gradients, layers_of
+from fedxray.federation.local import Batch, Objective, objective, stacked_layers
 from fedxray.losses import ExampleLoss, example_loss
 from fedxray.params import Params, dot, flatten, norm, scaled
 

@@ -22,7 +22,7 @@ from fedxray.attacks.base import EVERYONE, Context, Need, global_models, granted
 from fedxray.attacks.evidence import Evidence, of_model
 from fedxray.attacks.local_model.messages import LocalModelAttack, last_of, returned
 from fedxray.data.dataset import Records
-from fedxray.federation.train_alone import train_alone
+from fedxray.federation.local import train_alone
 from fedxray.optim import MOST_RATE
 from fedxray.params import add, subtract, weighted_mean
 from fedxray.settings import setting

@@ -12,8 +12,7 @@ from fedxray.audit.plan import schema
 from fedxray.audit.plan.recorded import check_recorded, span
 from fedxray.audit.restoring import make_restorer, named
 from fedxray.errors import BadInput, some, unknown_key, unknown_name
-from fedxray.metrics.optional import check_metrics, extra_names
-from fedxray.metrics.table import METRICS
+from fedxray.metrics.table import METRICS, check_metrics, extra_names
 
 if TYPE_CHECKING:
     from fedxray.attacks.base import Attack

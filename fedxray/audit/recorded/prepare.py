@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedxray.attacks.predict import losses
 from fedxray.audit import catalog
 from fedxray.audit.plan import AttackPart, Plan, split_arguments
 from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME, span
@@ -34,7 +33,7 @@ from fedxray.federation.recording.transcribe import Chosen, check_fit, choose, f
 from fedxray.federation.setting import Federation, in_dtype
 from fedxray.federation.transcript import Transcript
 from fedxray.lookup import harmless_output
-from fedxray.losses import default_loss, example_loss
+from fedxray.losses import default_loss, example_loss, losses
 from fedxray.params import Params
 from fedxray.seeds import fork
 

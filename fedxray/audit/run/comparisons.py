@@ -34,10 +34,9 @@ from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.files import NoSpaceError
-from fedxray.metrics.optional import scored_with
-from fedxray.metrics.scores import Scores, from_records
+from fedxray.metrics.records import Scores, from_records
 from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
-from fedxray.metrics.table import metric as metric_named
+from fedxray.metrics.table import metric as metric_named, scored_with
 from fedxray.progress import Report, silent
 from fedxray.seeds import fork, spell
 

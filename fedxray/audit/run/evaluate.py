@@ -39,8 +39,7 @@ from fedxray.data.dataset import Column, Dataset, Records, union
 from fedxray.federation.truth import Truth
 from fedxray.imaging import assignment, match, psnr
 from fedxray.metrics.images import class_image_closeness, image_closeness
-from fedxray.metrics.records import RATES, placements, recovered_values, row_closeness
-from fedxray.metrics.scores import Scores
+from fedxray.metrics.records import RATES, Scores, placements, recovered_values, row_closeness
 from fedxray.metrics.table import metric as metric_named
 
 # Facts of an attack about the records of its own seat: they are never scored, but they may have been found.

@@ -42,7 +42,7 @@ from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation, recorded_rounds
 from fedxray.federation.transcript import Transcript
 from fedxray.lookup import harmless_output, users_code
-from fedxray.metrics.optional import check_usable
+from fedxray.metrics.table import check_usable
 
 # The estimate, from the time of one local step: runs, cases and power checks
 

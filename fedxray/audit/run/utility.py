@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from fedxray.attacks.predict import outputs
 from fedxray.audit.judge import results
 from fedxray.audit.judge.results import GUESS
 from fedxray.data.dataset import union
@@ -20,7 +19,7 @@ from fedxray.federation.setting import Federation, rounds_worked
 from fedxray.federation.transcript import Message, Parts, Transcript
 from fedxray.federation.truth import Truth
 from fedxray.files import read_json
-from fedxray.losses import example_loss
+from fedxray.losses import example_loss, outputs
 from fedxray.metrics.models import relative_error
 
 # The privacy promise of a defence to each client: computed once per run, and again where an attack spent more rounds

@@ -13,11 +13,10 @@ from fedxray.adversary.disclose import disclose
 from fedxray.adversary.view import Grants, Observation, View
 from fedxray.attacks.evidence import model_params
 from fedxray.attacks.local_model.baselines import LastReturned, LocalModelExtrapolate, LocalModelOracle
-from fedxray.attacks.predict import losses
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
-from fedxray.losses import squared_error
+from fedxray.losses import losses, squared_error
 from fedxray.seeds import fork
 from tests.attacks.local_model.federations import least_squares, optimum, played, vector
 

@@ -16,7 +16,7 @@ from fedxray.audit.run.comparisons import CaseContext, Scored
 from fedxray.audit.run.evaluate import MOST_NAMED, by_class, exposed_records
 from fedxray.audit.run.prepare import prepare
 from fedxray.federation.round_loop import simulate
-from fedxray.metrics.scores import Scores, from_records
+from fedxray.metrics.records import Scores, from_records
 from fedxray.metrics.scoring import score
 from tests.audit.plans import tiny
 

@@ -22,8 +22,7 @@ from fedxray.audit.run.evaluate import Ranking, evaluate, finite, ranking_of, re
 from fedxray.audit.run.prepare import prepare
 from fedxray.federation.round_loop import simulate
 from fedxray.imaging import psnr
-from fedxray.metrics.records import auc
-from fedxray.metrics.scores import Scores
+from fedxray.metrics.records import Scores, auc
 from tests.audit.plans import tiny
 
 HERE = Path(__file__).parents[1]

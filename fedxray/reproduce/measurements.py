@@ -1,9 +1,12 @@
-"""The federation of two clients of Figure 2 (Diana et al. 2025), and the attacks on it.
-
-Apart from the description in `aia` because it needs torch.
-"""
+"""Measurements of papers that are no audits; apart from `aia` and `awa`, which describe them, as they need torch."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,15 +16,21 @@ from fedxray.adversary.view import View
 from fedxray.attacks.attributes.from_model import with_value
 from fedxray.attacks.evidence import model_params
 from fedxray.attacks.local_model.linear import LocalModelLinear
-from fedxray.attacks.predict import losses
+from fedxray.audit.plan import make_plan
+from fedxray.audit.run.dry_run import loss_on
+from fedxray.audit.run.prepare import prepare
 from fedxray.data.dataset import Column, Records, Space
+from fedxray.federation.local import in_train_mode
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation, in_dtype
-from fedxray.losses import squared_error
+from fedxray.losses import losses, squared_error
 from fedxray.models import build
-from fedxray.params import flatten, unflatten
+from fedxray.params import flatten, norm, parameters_of, subtract, unflatten
 from fedxray.seeds import fork
+from fedxray.theory import gradient
+
+# The federation of two clients of Figure 2 (Diana et al. 2025), and the attacks on it
 
 RECORDS, COLUMNS, ROUNDS = 2048, 10, 300
 READ = tuple(range(0, 240, 20))  # twelve rounds: as many as there are weights, bias and a constant
@@ -104,3 +113,31 @@ def _accuracy(view: View, params: dict[str, Tensor], records: Records) -> float:
         for value in (0.0, 1.0)
     ]
     return float(((fits[1] < fits[0]) == (x[:, -1] > 0.5)).double().mean())
+
+
+# Distances between the updates of true images and of images with a little noise: the landscape a match descends on
+# (`awa-landscape`, Song et al. 2023)
+
+
+def landscape_federation(plan: Mapping[str, Any], seed: int) -> Federation:
+    """Return the federation of a plan in plain values."""
+    return prepare(make_plan({"format": 1, "name": "awa-landscape", **plan}, Path()), "none", seed).federation
+
+
+def landscape_distances(federation: Federation, client: int, seed: int, noises: Sequence[float]) -> dict[float, float]:
+    """Return the relative squared distance of the noisy images' gradient from the true one, by size of noise."""
+    space, records = federation.space, federation.clients[client]
+    pixels = space.to_pixels(records.x)  # (images, channels, height, width) in 0..1
+    source = fork(seed, "landscape", client)
+    # one direction for all sizes of noise, drawn on the CPU so that devices agree
+    direction = torch.randn(pixels.shape, generator=source, device="cpu").to(pixels)
+    network = in_train_mode(federation.model)
+    start = parameters_of(network)
+
+    def gradient_of(x: Tensor) -> dict[str, Tensor]:
+        noisy = replace(records, x=x)
+        return gradient(partial(loss_on, network, federation.recipe.loss, noisy), start)
+
+    true = gradient_of(records.x)
+    near = {noise: space.from_pixels((pixels + noise * direction).clamp(0, 1)) for noise in noises}
+    return {noise: float(norm(subtract(gradient_of(x), true)) / norm(true)) ** 2 for noise, x in near.items()}
