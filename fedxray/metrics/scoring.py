@@ -59,14 +59,16 @@ class _Question:
     papers: tuple[str, ...]
     lpips: Lpips | None
     by_index: bool
+    trained: bool
 
     def records(self) -> Records:
         records = records_in_question(self.truth, self.client, self.seats, self.rows)
         return Records(records.x[: self.limit], records.y[: self.limit])
 
-    def trained(self, client: int | None) -> int:
-        """The number of training records of this client, or of all but the colluding ones."""
-        return len(records_in_question(self.truth, client, self.seats))
+    def kept(self, order: Tensor, client: int | None) -> Tensor:
+        """Which of the mixed records are scored, [records] bool; in `order` those trained on come first."""
+        held_out = order >= len(records_in_question(self.truth, client, self.seats))
+        return ~held_out if self.trained else held_out
 
 
 def score(
@@ -80,14 +82,15 @@ def score(
     papers: Sequence[str] = (),
     lpips: Lpips | None = None,
     by_index: bool = False,
+    trained: bool = False,
 ) -> Scores:
     """Scores of a guess about one client's records; by default the client whose messages were read.
 
     `seats` are the colluding clients, whose records are not asked about; rows = "holdout" compares with held-out
-    records, and so does rows = "mixed" a guess about both. `limit` is the largest number of images or rows that
-    reconstructions are compared with. For images, `papers` adds the variants of those papers ("awa": psnr_awa), `lpips`
-    adds that distance, and `by_index` adds the scores of images paired by their labels instead of matched, where there
-    are as many guesses as records.
+    records, and so does rows = "mixed" a guess about both (`trained`: with those trained on instead). `limit` is the
+    largest number of images or rows that reconstructions are compared with. For images, `papers` adds the variants of
+    those papers ("awa": psnr_awa), `lpips` adds that distance, and `by_index` adds the scores of images paired by their
+    labels instead of matched, where there are as many guesses as records.
     """
     target = evidence.target if client is None else client
     question = _Question(
@@ -99,6 +102,7 @@ def score(
         papers=tuple(papers),
         lpips=lpips,
         by_index=by_index,
+        trained=trained,
     )
     return _BY_KIND[evidence.kind](evidence, question)
 
@@ -124,8 +128,8 @@ def _attributes(evidence: Evidence, asked: _Question) -> Scores:
     column = asked.truth.space.column(asked.truth.space.sensitive or "")
     records = attribute_rows(asked.truth, asked.client, asked.seats, asked.rows)
     if asked.rows == "mixed":
-        held = attribute_order(asked.truth, asked.client, asked.seats, "mixed") >= asked.trained(asked.client)
-        records, evidence = records.take(held.nonzero()[:, 0].to(records.x.device)), _about(evidence, held)
+        kept = asked.kept(attribute_order(asked.truth, asked.client, asked.seats, "mixed"), asked.client)
+        records, evidence = records.take(kept.nonzero()[:, 0].to(records.x.device)), _about(evidence, kept)
     real, guess = records.x[:, list(column.positions)], evidence.tensors["codes"].to(records.x)
     if column.kind == "continuous":
         values = continuous_scores(guess[:, 0], real[:, 0], tolerance=column.tolerance)
@@ -164,8 +168,8 @@ def _sources(evidence: Evidence, asked: _Question) -> Scores:
     """Whether the guessed client owns each record; for probabilities, the probability of its owners."""
     owners = source_records(asked.truth, asked.client, asked.seats, asked.rows)[1].to(torch.float32)
     if asked.rows == "mixed":
-        held = source_order(asked.truth, asked.client, asked.seats, "mixed") >= asked.trained(None)
-        owners, evidence = owners[held.to(owners.device)], _about(evidence, held)
+        kept = asked.kept(source_order(asked.truth, asked.client, asked.seats, "mixed"), None)
+        owners, evidence = owners[kept.to(owners.device)], _about(evidence, kept)
     if "probabilities" in evidence.tensors:
         return from_records({"accuracy": (evidence.tensors["probabilities"].to(owners) * owners).sum(1)})
     guess = evidence.tensors["owners"].to(owners.device)

@@ -261,8 +261,10 @@ class CaseContext:
             recall=self.recall,
         )
 
-    def score(self, evidence: Evidence, rows: Rows = "train", *, limit: int | None = None) -> Scored:
-        """Score evidence against the client's records, or the first `limit` of them.
+    def score(
+        self, evidence: Evidence, rows: Rows = "train", *, limit: int | None = None, trained: bool = False
+    ) -> Scored:
+        """Score evidence against the client's records, or the first `limit` of them, or of mixed ones those `trained`.
 
         A guess of a user's attack that is not finite has no scores.
         """
@@ -275,6 +277,7 @@ class CaseContext:
             seats=self.part.seats,
             rows=rows,
             limit=limit,
+            trained=trained,
             **scored_with(self.part.metrics or ()),
         )
         return Scored(evidence=evidence, scores=scores, rows=rows)

@@ -73,6 +73,8 @@ def evaluate(context: CaseContext) -> CaseOutcome:
     evidence, swaps = _without_own_facts(context, guess.evidence), swaps_of(context)
     floors, controls = floors_of(context), controls_of(context, swaps)
     ranking = ranking_of(context, evidence) if guess.scores.means else None
+    if ranking is None and not swaps and "held-out" in controls:
+        ranking = _mixed_ranking(context, controls["held-out"])
     recorded = context.transcript.recorded
     return CaseOutcome(
         evidence=evidence,
@@ -489,6 +491,22 @@ def ranking_of(context: CaseContext, evidence: Evidence) -> Ranking | None:
     stratum = owner * context.truth.space.outputs + pool.y.cpu() if by_class else owner
     closeness = _closeness(context.truth, evidence, pool)
     return None if closeness is None else _ranking(closeness.cpu(), member, stratum)
+
+
+def _mixed_ranking(context: CaseContext, control: Scored) -> Ranking | None:
+    """Return whether the answers about records trained on and held out, asked about together, are right.
+
+    It tests against luck the attributes of one client where no other client's messages can, as in a node's recording.
+    """
+    if control.evidence.kind != "attributes" or control.rows != "mixed" or context.client is None:
+        return None
+    trained = context.score(control.evidence, "mixed", trained=True).scores.records
+    name = next((name for name in SHARES if name in trained and name in control.scores.records), None)
+    if name is None:
+        return None
+    right = torch.cat([trained[name], control.scores.records[name]]).cpu()
+    member = torch.arange(len(right)) < len(trained[name])
+    return _ranking(right, member, torch.zeros(len(right), dtype=torch.int64))
 
 
 def _ranking(scores: Tensor, member: Tensor, stratum: Tensor) -> Ranking | None:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from fedxray.adversary.disclose import membership_records, source_records
+from fedxray.adversary.disclose import attribute_order, disclose, membership_records, source_records
 from fedxray.attacks.evidence import of_class_images, of_images, of_membership
 from fedxray.audit.judge.statistics import drawn_permutations
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.comparisons import CaseContext, Scored, swaps_of
+from fedxray.audit.run.comparisons import CaseContext, Scored, declared_grants, root_for, swaps_of
 from fedxray.audit.run.evaluate import Ranking, evaluate, finite, ranking_of, record_variances, split_facts
 from fedxray.audit.run.prepare import prepare
 from fedxray.federation.round_loop import simulate
@@ -201,3 +201,24 @@ def test_single_ranks_stay_in_the_private_part(tmp_path: Path) -> None:
     assert set(attribute["swaps"]) == {"1"} and "split" not in attribute and attribute["ledger"]["clients"] == 2
     stored = json.loads((tmp_path / "out" / "private" / "cases" / f"{member['id']}.json").read_text())
     assert len(stored["draws"]["scores"]) == member["split"]["n1"] + member["split"]["n0"]
+
+
+def test_attributes_of_a_single_client_rank_trained_records_against_held_out_ones_in_one_answer() -> None:
+    document = tiny(data={"clients": 1, "records": 60, "holdout": 0.3}, federation={"rounds": 6, "batch_size": 8})
+    made = context({"name": "attribute-from-updates", "messages": 6}, 0, document)
+    found, truth = evaluate(made), made.truth
+    assert (
+        not found.swaps and found.split["n1"] == [len(truth.train[0])] and found.split["n0"] == [len(truth.holdout[0])]
+    )
+    grants = disclose(truth, [*declared_grants(made.attack), "examples"], client=0, rows="mixed")
+    answer = made.attack.run(made.view_with(grants, 0), generator=root_for(0, 0))
+    column = truth.space.column("smoker")
+    order = attribute_order(truth, 0, (), "mixed").tolist()
+    records = torch.cat([truth.train[0].x, truth.holdout[0].x])
+    right = torch.zeros(len(order))
+    for place, code in zip(order, answer.tensors["codes"], strict=True):
+        right[place] = float(torch.allclose(records[place, list(column.positions)], code, atol=1e-3))
+    trained, held = right[: len(truth.train[0])], right[len(truth.train[0]) :]
+    u = sum(float(one > other) + float(one == other) / 2 for one in trained for other in held)
+    assert found.split["u"] == [u] and float(trained.mean()) > float(held.mean())
+    assert evaluate(context({"name": "attribute-from-updates"}, 1)).split == {}  # other clients' messages test it
