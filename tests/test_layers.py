@@ -56,7 +56,7 @@ CROSSINGS = {
     ("audit.recorded.prepare", "audit.run.prepare"),
 }
 # Judging results needs numbers alone, so that it works wherever results.json is.
-JUDGE_KNOWS = ("errors", "files", "seeds", "metrics.table", "metrics.units", "audit.judge")
+JUDGE_KNOWS = ("errors", "files", "seeds", "metrics.table", "metrics.units", "metrics.epsilon", "audit.judge")
 # Of the attacks, metrics may know the guess, but not how it was made.
 METRICS_KNOW = ("attacks.evidence",)
 # An attack holds no file and starts no process.

@@ -7,6 +7,7 @@ from pydantic.fields import FieldInfo
 
 from fedxray.audit.plan.schema import (
     AttackPart,
+    CanariesPart,
     DataPart,
     DefencePart,
     FederationPart,
@@ -29,6 +30,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[[gate]]", GatePart),
     ("[transcript]", TranscriptPart),
     ("[transcript.recipe]", RecipePart),
+    ("[canaries]", CanariesPart),
 )
 # Settings of what a table names that are worth a line of their own.
 WORTH_A_LINE: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {

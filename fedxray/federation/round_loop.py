@@ -304,7 +304,7 @@ class _Run:
         # A server that repeats a round must not get the same noise twice, or it could subtract it.
         asked = (start.params,) if fresh else ()
         own = self.own.get(client, transcripts.Parts({}))
-        return ClientJob(
+        job = ClientJob(
             client=client,
             start={**start.params, **own.params},
             buffers=own.buffers or start.buffers,
@@ -314,6 +314,7 @@ class _Run:
             hooks=hooks,
             generator=fork(self._root, "client", client, round, *asked),
         )
+        return job if self.federation.planted is None else self.federation.planted(job)
 
     def _hooks_of(self, client: int) -> Hooks:
         if client not in self._hooks:

@@ -7,7 +7,7 @@ use, and defences that would fail in the first step.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -167,6 +167,9 @@ class Federation:
     record: Recorded = "all"
     holdout: tuple[Records, ...] = ()  # by client, never trained on; empty for none
     public: Records | None = None  # of no client
+    planted: Callable[[ClientJob], ClientJob] | None = (
+        None  # changes clients' work in a round, for an auditor's canaries
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""

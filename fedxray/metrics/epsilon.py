@@ -69,12 +69,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def one_shot(
-    cosines: Sequence[float], dimension: int, delta: float, *, shared: bool = True, level: float = LEVEL
+    cosines: Sequence[float], dimension: int, delta: float, *, most: float = 1.0, level: float = LEVEL
 ) -> Measured:
     """Return the epsilon of a Gaussian mechanism in which canaries have these cosines with what is seen.
 
-    `cosines` are those of the canaries that were put in. `shared` states that all are compared with the same vector,
-    which then cannot be parallel to more than one of them; without it each canary has a vector of its own.
+    `cosines` are those of the canaries that were put in. `most` is the largest mean that they could have: below 1 where
+    several are compared with the same vector, which cannot be parallel to all of them.
     """
     _check_delta(delta)
     check_whole("dimension", dimension, least=1, usual=10_000)
@@ -83,12 +83,11 @@ def one_shot(
         raise BadInput("cosines", expected="numbers from -1 to 1", got=got, remedy="Give one cosine per canary.")
     count = len(cosines)
     mu = math.sqrt(dimension) * math.fsum(cosines) / count
-    most = math.sqrt(dimension / count) if shared else math.sqrt(dimension)
     error = -float(ndtri(level)) / math.sqrt(count)  # the deviation of a scaled cosine is 1
     return Measured(
         estimate=gaussian_epsilon(mu, delta),
         low=gaussian_epsilon(mu - error, delta),
-        ceiling=gaussian_epsilon(most - error, delta),
+        ceiling=gaussian_epsilon(math.sqrt(dimension) * most - error, delta),
     )
 
 

@@ -82,6 +82,7 @@ def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private:
         "utility": setup.utility(document),
         "has_epsilon": any(row["epsilon"] is not None for row in document["utility"]),
         "privacy": setup.privacy(document),
+        "claims": setup.measured_claims(document),
         "tradeoffs": tradeoffs(document),
         # Examples, loss curves and searches
         "galleries": galleries,

@@ -12,6 +12,7 @@ from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.report.overview import cards, next_steps, outcome, overall, strongest
 from fedxray.report.rows import Row, grouped, shown_rows
+from fedxray.report.setup import measured_claims
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +27,8 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
     rows = [
         f"  {table[0]}: " + ", ".join(cell.strip() for cell in line) for table in _tables(document) for line in table[1]
     ]
-    return [start + text for start, text in _heading(document)] + rows + [a + b for a, b in _steps(document)]
+    ends = [*_canaries(document), *_steps(document)]
+    return [start + text for start, text in _heading(document)] + rows + [a + b for a, b in ends]
 
 
 def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -59,6 +61,13 @@ def _steps(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         text, *commands = step.split("\n")
         lines += [("  - ", _safe(text)), *(("      ", _safe(command)) for command in commands)]
     return lines
+
+
+def _canaries(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a line on the measured epsilon per defence and unit of protection."""
+    return [
+        ("Canaries: ", _safe(f"{claim.subject}, {claim.unit}: {claim.sentence}")) for claim in measured_claims(document)
+    ]
 
 
 def _tables(document: Mapping[str, Any]) -> list[tuple[str, list[list[str]]]]:
@@ -119,7 +128,7 @@ def print_summary(document: Mapping[str, Any], console: Console | None = None) -
     target.print("")
     for table in summary_tables(document):
         target.print(table, "")
-    _print(_steps(document), target)
+    _print([*_canaries(document), *_steps(document)], target)
 
 
 def _print(lines: Sequence[tuple[str, str]], target: Console) -> None:

@@ -71,6 +71,7 @@ def check_plan(plan: Plan) -> None:
     _unique("attack", [part.title for part in plan.attacks])
     _check_deployed(plan)
     _check_gates(plan)
+    _check_canaries(plan)
 
 
 def check_data(data: schema.DataPart) -> None:
@@ -234,6 +235,19 @@ def _check_gates(plan: Plan) -> None:
         if gate.role is not None:
             catalog.check_name("roles", gate.role, f"{argument}.role")
         check_limited(argument, gate.metric, gate.limit)
+
+
+def _check_canaries(plan: Plan) -> None:
+    canaries = plan.canaries
+    if canaries is None:
+        return
+    if plan.transcript is not None:
+        expected = "a simulated run"
+        remedy = "Leave [canaries] out; a live node can put canary records into its own data."
+        raise BadInput("canaries", expected=expected, got="a recording, into which nothing can be put", remedy=remedy)
+    if not canaries.clients and not canaries.records:
+        expected = "canary clients, canary records, or both"
+        raise BadInput("canaries", expected=expected, got="none", remedy="For instance records = 100.")
 
 
 def _unique(what: str, labels: list[str]) -> None:

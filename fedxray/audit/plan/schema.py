@@ -332,6 +332,25 @@ class GatePart(Section):
     limit: float = key(REQUIRED, "a number", "the largest value that passes")
 
 
+class CanariesPart(Section):
+    """Canaries that measure epsilon, in runs of their own: one for each defence and seed."""
+
+    clients: Annotated[int, Field(ge=0, le=100_000)] = key(
+        0, "a whole number from 0 to 100,000", "canary clients beside the others; each sends a random update"
+    )
+    records: Annotated[int, Field(ge=0, le=100_000)] = key(
+        0, "a whole number from 0 to 100,000", "canaries of each client, each in or out of its training by a coin"
+    )
+    kind: Literal["gradients", "records", "random-targets"] = key(
+        "gradients",
+        '"gradients", "records" or "random-targets"',
+        "what the canaries of a client are: random gradients, its own records, or these with random targets",
+    )
+    norm: Annotated[float, Field(gt=0, le=1e9)] = key(
+        1.0, "a number above 0 and up to 1e9", "length of random updates and gradients; give the clipping norm"
+    )
+
+
 Sweep = dict[str, dict[str, list[Any]]]
 
 # The table [transcript] of a plan, key by key
@@ -459,6 +478,7 @@ class Plan(Section):
         {}, "a table [sweep.LABEL] of lists", "expands the defence of that label: one for each combination"
     )
     transcript: TranscriptPart | None = key(None, "a table", "see below")
+    canaries: CanariesPart | None = key(None, "a table", "see below")
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     _text: bytes | None = PrivateAttr(default=None)

@@ -20,13 +20,25 @@ from fedxray.attacks.base import Attack, not_finite
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.catalog import attack_facts
 from fedxray.audit.judge import results
+from fedxray.audit.judge.claims import canary_rows
 from fedxray.audit.judge.results import TRAINING_DIVERGED, utility_rows, versions
 from fedxray.audit.own_code.apart import OutOfTime, OwnCodeError, do_apart
 from fedxray.audit.own_code.carry import Parts, StatedDefence, evidence_of, plain_facts, read_stated, write_stated
 from fedxray.audit.plan import Plan
+from fedxray.audit.run.canaries import read_measured, write_measured
 from fedxray.audit.run.comparisons import Answers, CaseContext, adapts, origin_of, root_for
 from fedxray.audit.run.evaluate import CaseOutcome, evaluate, examples_of
-from fedxray.audit.run.grid import Case, Run, TrialTask, expand, run_id, save_trial_time, trial_time
+from fedxray.audit.run.grid import (
+    CANARIES,
+    Case,
+    Run,
+    TrialTask,
+    canary_run_id,
+    expand,
+    run_id,
+    save_trial_time,
+    trial_time,
+)
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.prepare import Prepared, forget_data, primary_metrics
 from fedxray.audit.run.store import Store
@@ -286,6 +298,8 @@ def _simulate(plan: Plan, store: Store, run: Run) -> None:
             transcript, truth = simulate(prepared.federation, seed=run.seed, shelf=shelf)
             shelf.finish(transcript)
             write_promises(folder, prepared.federation, run.seed)
+            if run.plant == CANARIES:
+                write_measured(folder, prepared.federation, transcript, truth)
         else:
             from fedxray.audit.recorded.prepare import recorded_transcript
 
@@ -519,6 +533,24 @@ def results_document(
         looks=looks,
         attacks={title: attack_facts(attack, factory) for title, (attack, factory) in attacks.items()},
         third_party=plan.third_party(),
+        canaries=_canary_rows(plan, store),
+    )
+
+
+def _canary_rows(plan: Plan, store: Store) -> list[dict[str, Any]]:
+    """Return the rows on epsilon, of the runs with canaries that ended."""
+    if plan.canaries is None:
+        return []
+    folders = {
+        part.title: [
+            store.run_folder(run) for seed in plan.seeds if store.has_run(run := canary_run_id(part.title, seed))
+        ]
+        for part in plan.defences
+    }
+    return canary_rows(
+        {label: [read_measured(folder) for folder in own] for label, own in folders.items()},
+        {label: worst_promise(own) for label, own in folders.items()},
+        {part.title: part.settings.get("epsilon") for part in plan.defences},
     )
 
 

@@ -18,6 +18,7 @@ from fedxray.errors import BadInput
 MOST_CASES = 200_000
 SUMS = ("curious-client", "secure-aggregation")  # roles that see sums over all clients, whatever the protocol
 ABOUT_WHOLE_SUMS = ("images", "rows", "labels")  # kinds whose guess from a sum is about all clients at once
+CANARIES = "canaries"  # planted in a run to measure epsilon
 UNDEFENDED = "none"  # the defence of a planted federation that has none, whatever the plan calls its own
 
 
@@ -91,6 +92,12 @@ def expand(plan: Plan) -> tuple[list[Run], list[Case]]:
     runs = [
         Run(id=run_id(part.title, seed), defence=part.title, seed=seed) for part in plan.defences for seed in plan.seeds
     ]
+    if plan.canaries is not None:
+        runs += [
+            Run(id=canary_run_id(part.title, seed), defence=part.title, seed=seed, plant=CANARIES, defended=True)
+            for part in plan.defences
+            for seed in plan.seeds
+        ]
     chosen = {attack.title: asked(plan, attack) for attack in plan.attacks}
     _check_count(plan, sum(map(len, chosen.values())))
     cases = [
@@ -183,6 +190,11 @@ def planted_run_id(kind: str, seed: int, defence: str | None = None) -> str:
     if defence is None:
         return _identity(f"planted-{kind}.seed{seed}", ["planted", kind, seed])
     return _identity(f"planted-{kind}.{defence}.seed{seed}", ["planted", kind, defence, seed])
+
+
+def canary_run_id(defence: str, seed: int) -> str:
+    """Return the id of the run with canaries."""
+    return planted_run_id(CANARIES, seed, defence)
 
 
 def planted_case(

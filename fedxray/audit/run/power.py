@@ -28,8 +28,18 @@ from torch import Tensor
 from fedxray.audit.judge.summary import summarise
 from fedxray.audit.judge.verdict import LEAST_UNITS, number
 from fedxray.audit.plan import AttackPart, Plan
+from fedxray.audit.run.canaries import put_canaries
 from fedxray.audit.run.comparisons import adapts
-from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS, UNDEFENDED, Case, Run, is_about_everyone, planted_case
+from fedxray.audit.run.grid import (
+    ABOUT_WHOLE_SUMS,
+    CANARIES,
+    SUMS,
+    UNDEFENDED,
+    Case,
+    Run,
+    is_about_everyone,
+    planted_case,
+)
 from fedxray.audit.run.prepare import Prepared, prepare, prepare_first, primary_metrics
 from fedxray.data.dataset import Column, Records, Space
 from fedxray.defences.base import Defence, NoDefence
@@ -51,7 +61,7 @@ from fedxray.seeds import fork, permutation, uniform_like
 # - model: every client has a rule of its own by which targets follow from inputs.
 
 TARGETS = 6  # planted clients that are attacked
-CANARIES = 4  # distinct members
+MEMBERS = 4  # distinct ones
 FEW = 8  # examples whose labels are inferred
 COMPANY = 4  # records in a batch where BatchNorm needs several
 WAVES = 3  # the finest detail of a planted picture
@@ -72,6 +82,10 @@ def prepare_for(plan: Plan, item: Run | Case, stated: Defence | None = None) -> 
     prepared = prepare_first(plan, item.seed) if undefended else prepare(plan, item.defence, item.seed, stated=stated)
     if item.plant is None:
         return prepared
+    if item.plant == CANARIES:
+        assert plan.canaries is not None
+        federation = put_canaries(prepared.federation, plan.canaries, item.seed, _membership)
+        return replace(prepared, federation=federation)
     clients = planted_clients(plan, item.plant, prepared.federation.space)
     federation = prepared.federation
     if prepared.recorded is not None and not isinstance(federation.record, str):
@@ -140,7 +154,7 @@ def _cut(federation: Federation, records: Records, kind: str) -> Records:
     records = records.take(torch.arange(min(count, len(records)), device=records.x.device))
     if kind != "membership":
         return records
-    repeated = torch.arange(len(records), device=records.x.device) % min(CANARIES, len(records))
+    repeated = torch.arange(len(records), device=records.x.device) % min(MEMBERS, len(records))
     return records.take(repeated)  # a few members many times, so that the model remembers them
 
 

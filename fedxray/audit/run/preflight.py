@@ -21,6 +21,7 @@ from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.plan.schema import DefencePart
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
+from fedxray.audit.run.canaries import check_canaries
 from fedxray.audit.run.comparisons import (
     FROM_NOTHING,
     CaseContext,
@@ -207,6 +208,8 @@ def preflight(plan: Plan) -> Estimate:
         with _of_the_user(defence.factory, f"defence {defence.title}", "a defence that can be used"):
             prepared = prepare(plan, defence.title, plan.seeds[0], stated=StatedDefence())
             _try_apart(plan, defence)  # the data are read by now, which takes none of its time
+    if plan.canaries is not None:
+        check_canaries(prepared.federation, plan.canaries)
     if plan.transcript is None:
         # An error of the user's own network is bad input, any other error is raised as it is.
         expected = f"a network of {plan.model.factory} that can be trained"
