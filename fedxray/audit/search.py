@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
-from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.catalog import attack_settings
@@ -544,16 +543,6 @@ def _settings_of(search: AttackSearch) -> dict[str, Any]:
         "give_up": study.give_up,
         "judged_by": search.attack.judged_by,
     }
-
-
-def search_settings(attack: Attack, view: View, *, generator: torch.Generator, **settings: Any) -> Evidence:
-    """Search the settings of an attack on one view from Python; `settings` are those of `search` in a plan."""
-    study = study_of(attack, settings, "search")
-    return best_answer(
-        AttackSearch(
-            attack=attack, study=study, run=lambda trial: trial.run(view, generator=generator), generator=generator
-        )
-    )
 
 
 def early_stop(attack: Attack, study: Study, earlier: Sequence[Evidence]) -> tuple[int, float] | None:

@@ -18,7 +18,7 @@ from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.preflight import estimate, preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.audit.search import AttackSearch, best_answer, curve_facts, own_measure, search_settings, study_of
+from fedxray.audit.search import AttackSearch, best_answer, curve_facts, own_measure, study_of
 from fedxray.audit.workers.engines import make_engine
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
@@ -117,7 +117,12 @@ def test_a_trial_without_its_measure_is_refused_with_what_that_attack_needs(atta
 
 
 def searched(attack: Attack, view: View, **table: Any) -> Evidence:
-    return search_settings(attack, view, generator=fork(0), **table)
+    draws, study = fork(0), study_of(attack, table, "search")
+
+    def answer(trial: Attack) -> Evidence:
+        return trial.run(view, generator=draws)
+
+    return best_answer(AttackSearch(attack=attack, study=study, run=answer, generator=draws))
 
 
 def test_the_learning_rate_is_found_by_the_own_images() -> None:

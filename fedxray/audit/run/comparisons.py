@@ -218,11 +218,15 @@ class CaseContext:
         else:
             answers, origin = self.answers(view), origin_of(self.part, self.attack) if own else ""
             stored = answers.load(attack, view, origin)
-            if stored is None:
-                evidence = self._computed(attack, view, answers, apart=bool(origin))
-                answers.save(attack, view, evidence, origin)
-            else:
+            if stored is not None:
                 evidence = stored
+            elif origin and self.parts is not None:
+                evidence = self._answer_apart(attack, view, self.parts)
+            else:  # `memo` is a plain function: an attack has no business with the store or the seed behind it
+                root = root_for(self.truth.seed, view.target)
+                evidence = attack.run(view, generator=root, memo=lambda *asked: answers(*asked), report=self.report)
+            if stored is None:
+                answers.save(attack, view, evidence, origin)
         if not restored or self.part.restore is None:
             return evidence
         key = spell(evidence.tensors)
@@ -235,16 +239,12 @@ class CaseContext:
         """Whether the attack is the user's or a plug-in's."""
         return bool(origin_of(self.part, self.attack))
 
-    def _computed(self, attack: Attack, view: View, answers: Answers, *, apart: bool) -> Evidence:
-        """Run an attack; a user's own runs in another process, without the truth and without stored answers."""
-        root = root_for(self.truth.seed, view.target)
-        if apart and self.parts is not None:
-            served: list[int] = []
-            view = replace(view, channel=None if view.channel is None else _counted(view.channel, served))
-            answer = run_apart(attack, view, root, self.parts, self.attack, self.until)
-            return replace(checked(answer, self.attack.kind, view, self._most(view)), rounds_spent=sum(served))
-        # A plain function: an attack has no business with the store or the seed behind it.
-        return attack.run(view, generator=root, memo=lambda *asked: answers(*asked), report=self.report)
+    def _answer_apart(self, attack: Attack, view: View, parts: Parts) -> Evidence:
+        """Run a user's own attack in another process, without the truth and without stored answers."""
+        served: list[int] = []
+        view = replace(view, channel=None if view.channel is None else _counted(view.channel, served))
+        answer = run_apart(attack, view, root_for(self.truth.seed, view.target), parts, self.attack, self.until)
+        return replace(checked(answer, self.attack.kind, view, self._most(view)), rounds_spent=sum(served))
 
     def _most(self, view: View) -> int:
         """Return how many records a guess on this view can be about; messages of another client may be of more."""
