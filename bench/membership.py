@@ -29,8 +29,9 @@ from fedxray.adversary.disclose import disclose, membership_records
 from fedxray.attacks import membership, record_gradients
 from fedxray.attacks.base import Attack
 from fedxray.attacks.local_model.baselines import GlobalModel
-from fedxray.data import load, split
+from fedxray.data.catalog import load
 from fedxray.data.dataset import Records, Space
+from fedxray.data.split import split
 from fedxray.errors import Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate

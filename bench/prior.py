@@ -27,8 +27,9 @@ from fedxray.attacks.base import Attack
 from fedxray.audit import catalog
 from fedxray.audit.judge.statistics import interval
 from fedxray.audit.run.comparisons import declared_grants
-from fedxray.data import load, split
+from fedxray.data.catalog import load
 from fedxray.data.dataset import Records
+from fedxray.data.split import split
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation

@@ -5,17 +5,17 @@ Pages of `generated()` are built and not committed. Marked blocks inside committ
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedxray.adversary.grants import GRANTS
-from fedxray.adversary.roles import ROLES
+from fedxray.adversary.grants import GRANTS, ROLES
 from fedxray.attacks.papers import PAPERS
 from fedxray.audit import catalog
-from fedxray.cli.show import WITH_SETTINGS, SettingRow, default_grants, settings_of
+from fedxray.cli.show import PAGES, WITH_SETTINGS, SettingRow, default_grants, pages, settings_of
 from fedxray.metrics.table import METRICS
 from fedxray.reproduce.base import REPRODUCTIONS
 from fedxray.reproduce.document import read as read_reproduction
@@ -137,10 +137,11 @@ def generated() -> dict[str, str]:
 
 
 def filled() -> dict[Path, str]:
-    """Return the committed pages with their marked blocks updated."""
+    """Return the committed pages with their marked blocks updated, and those that `fedxray show` prints."""
     built = {DOCS / path for path in generated()}
-    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-    return {path: _filled(path.read_text(encoding="utf-8"), path) for path in pages if path not in built}
+    written = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    texts = {path: _filled(path.read_text(encoding="utf-8"), path) for path in written if path not in built}
+    return texts | {PAGES: json.dumps(pages(), indent=0, ensure_ascii=False) + "\n"}
 
 
 def _filled(text: str, path: Path) -> str:

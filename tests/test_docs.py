@@ -19,14 +19,14 @@ import pytest
 import typer
 
 from fedxray import FedxrayError, simulate
-from fedxray.adversary.roles import ROLES
+from fedxray.adversary.grants import ROLES
 from fedxray.audit import catalog
 from fedxray.audit.judge.results import schema
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
 from fedxray.cli import app
-from fedxray.data import DATASETS
+from fedxray.data.catalog import DATASETS
 from fedxray.data.sources import SOURCES
 from fedxray.reproduce.base import REPRODUCTIONS
 

@@ -20,7 +20,8 @@ from fedxray.audit.own_code import forkserver
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.cli.show import lines_of, page_of, warnings_of
-from fedxray.data import Dataset, load
+from fedxray.data.catalog import load
+from fedxray.data.dataset import Dataset
 from fedxray.data.download import fetch
 from fedxray.errors import BadInput
 from fedxray.models import build
@@ -35,7 +36,7 @@ from torch import nn
 
 from fedxray.attacks.base import Attack, granted, single_replies
 from fedxray.attacks.evidence import of_membership
-from fedxray.data import load
+from fedxray.data.catalog import load
 from fedxray.defences.base import Defence, Hooks
 
 

@@ -1,8 +1,42 @@
-"""The grants in words: the one table behind `fedxray list grants`, the docs and the report, which needs no torch."""
+"""Roles and grants: the tables behind `fedxray list`, the docs and the report, which need no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedxray.federation.transcript import SERVER, WIRE
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role: what it reads and knows by itself; everything else must be granted."""
+
+    reader: str  # as messages list their readers
+    sees: str  # a sentence for the docs and the ledger
+    single_replies: bool = False  # whether it reads replies of single clients
+    knows_examples: bool = False  # whether it knows their numbers of examples
+
+
+ROLES: dict[str, Role] = {
+    "server": Role(
+        SERVER,
+        "every model sent, every reply, the participants and their example counts",
+        single_replies=True,
+        knows_examples=True,
+    ),
+    "eavesdropper": Role(
+        WIRE, "every model sent and every reply on the network, and to which client a link belongs", single_replies=True
+    ),
+    "active-server": Role(
+        SERVER,
+        "everything a server sees; it may also change the models that it sends",
+        single_replies=True,
+        knows_examples=True,
+    ),
+    "curious-client": Role("client", "the global models it is sent, its own records and its own updates"),
+    "secure-aggregation": Role(SERVER, "the models sent and the sum of all replies, never a single reply"),
+}
 
 GRANTS: Mapping[str, str] = {
     "recipe": "how clients train (epochs, batch size, learning rate, shuffling, weighting)",

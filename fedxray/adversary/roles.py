@@ -1,4 +1,4 @@
-"""The roles of an adversary: what each reads and knows by itself, and the view that follows from a transcript.
+"""The views of all roles on a transcript; what each role reads and knows by itself stands in `grants.ROLES`.
 
 A view is a filter: messages list their readers, and a role gets exactly those that it can read.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from fedxray.adversary.grants import ROLES
 from fedxray.adversary.view import Channel, Grants, Observation, Observations, ObservedModel, Own, Places, View
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
-from fedxray.federation.transcript import SERVER, WIRE, Message, Parts, Transcript, client_reader
+from fedxray.federation.transcript import SERVER, Message, Parts, Transcript, client_reader
 from fedxray.params import Late, subtract
 
 HELD_BYTES = 500_000_000  # of fetched messages in one view, about
@@ -23,37 +24,6 @@ MOST_HELD = 10_000  # observations made in one view
 
 T = TypeVar("T")
 Read = Callable[[], Parts]  # fetches one message
-
-
-@dataclass(frozen=True)
-class Role:
-    """A role: what it reads and knows by itself; everything else must be granted."""
-
-    reader: str  # as messages list their readers
-    sees: str  # a sentence for the docs and the ledger
-    single_replies: bool = False  # whether it reads replies of single clients
-    knows_examples: bool = False  # whether it knows their numbers of examples
-
-
-ROLES: dict[str, Role] = {
-    "server": Role(
-        SERVER,
-        "every model sent, every reply, the participants and their example counts",
-        single_replies=True,
-        knows_examples=True,
-    ),
-    "eavesdropper": Role(
-        WIRE, "every model sent and every reply on the network, and to which client a link belongs", single_replies=True
-    ),
-    "active-server": Role(
-        SERVER,
-        "everything a server sees; it may also change the models that it sends",
-        single_replies=True,
-        knows_examples=True,
-    ),
-    "curious-client": Role("client", "the global models it is sent, its own records and its own updates"),
-    "secure-aggregation": Role(SERVER, "the models sent and the sum of all replies, never a single reply"),
-}
 
 
 def server(

@@ -111,7 +111,7 @@ ELSEWHERE: dict[str, str] = {
     "models": "fedxray.models:MODELS",
     "datasets": "fedxray.data.catalog:DATASETS",
     "metrics": "fedxray.metrics.table:METRICS",
-    "roles": "fedxray.adversary.roles:ROLES",
+    "roles": "fedxray.adversary.grants:ROLES",
     "grants": "fedxray.adversary.grants:GRANTS",
     "reproductions": "fedxray.reproduce.base:REPRODUCTIONS",
 }

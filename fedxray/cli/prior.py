@@ -15,8 +15,8 @@ import torch
 from fedxray.audit.plan import read_plan
 from fedxray.audit.run.prepare import prepare_first
 from fedxray.cli.audit import compute_with_one_thread
-from fedxray.data import Dataset, load
-from fedxray.data.catalog import find_loader, names, options_of
+from fedxray.data.catalog import find_loader, load, names, options_of
+from fedxray.data.dataset import Dataset
 from fedxray.errors import BadInput
 from fedxray.restore.loading import known_among, record_hashes
 from fedxray.restore.training import Images

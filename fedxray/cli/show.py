@@ -1,7 +1,8 @@
 """`fedxray list` and `fedxray show`: the catalogue in words.
 
 A list reads docstrings from source files and imports no attack, defence, data set or model: it is fast, and it shows a
-plug-in that cannot be imported as well. `show` imports the one that it explains.
+plug-in that cannot be imported as well. `show` prints the page of a built-in name from `pages.json`, which
+`docs/generate.py` writes and a test compares with the code; a plug-in is imported and explained.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from importlib.machinery import PathFinder
@@ -24,6 +25,9 @@ from fedxray.settings import REQUIRED, allowed_values, settings_of as listed_set
 
 # Kinds whose entries are "module:object" with a docstring.
 DOCUMENTED = ("attacks", "floors", "defences", "restorers", "models", "datasets")
+
+
+PAGES = Path(__file__).with_name("pages.json")
 
 
 class SettingRow(NamedTuple):
@@ -62,7 +66,18 @@ def kinds_of(name: str) -> list[str]:
 
 def page_of(name: str) -> str:
     """Everything about one name: what it does, its settings with defaults, what it needs."""
-    return "\n\n".join(_page(kind, name) for kind in kinds_of(name))
+    return "\n\n".join(_stored_pages().get(f"{kind}/{name}") or _page(kind, name) for kind in kinds_of(name))
+
+
+def pages() -> dict[str, str]:
+    """The pages of all built-in names whose classes need torch, made from these: the content of pages.json."""
+    return {f"{kind}/{name}": _page(kind, name) for kind in DOCUMENTED for name in catalog.built_in(kind)}
+
+
+@cache
+def _stored_pages() -> Mapping[str, str]:
+    found: dict[str, str] = json.loads(PAGES.read_text(encoding="utf-8")) if PAGES.is_file() else {}
+    return found
 
 
 def _page(kind: str, name: str) -> str:

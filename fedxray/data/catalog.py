@@ -10,14 +10,15 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedxray import plugins
 from fedxray.data.checks import missing_file, shown
-from fedxray.data.dataset import Dataset
-from fedxray.data.schema import by_schema
 from fedxray.errors import BadInput, unknown_key
 from fedxray.lookup import load as load_named, users_code
+
+if TYPE_CHECKING:  # loaders are imported when they are used: the table needs no torch
+    from fedxray.data.dataset import Dataset
 
 DATASETS: Mapping[str, str] = {
     "digits": "fedxray.data.bundled:digits",
@@ -109,6 +110,8 @@ def load(
         plugin = plugins.find("datasets", name, DATASETS, "data set")
         return function(**settings) if plugin is None else _from_plugin(plugin, function, settings)
     if schema is not None:
+        from fedxray.data.schema import by_schema
+
         _check_settings(f"schema {shown(str(schema))}", by_schema, settings)
         return by_schema(Path(os.path.expanduser(str(schema))), seed=seed, **settings)
     own = Path(os.path.expanduser(str(path)))
@@ -135,6 +138,8 @@ def find_loader(name: str) -> Callable[..., Dataset]:
 
 def _from_plugin(plugin: plugins.Plugin, loader: Callable[..., Dataset], settings: Mapping[str, Any]) -> Dataset:
     """The data set of a plug-in, whose own errors are reported with its file and line."""
+    from fedxray.data.dataset import Dataset
+
     expected = f"{plugin.name} of {plugin.package} to return a Dataset"
     with users_code("data set", expected, plugins.REMEDY):
         dataset = loader(**settings)

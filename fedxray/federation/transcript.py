@@ -6,12 +6,14 @@ import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from torch import Tensor, nn
-
-from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from fedxray.data.dataset import Space
 
 # Messages and their readers
 

@@ -18,9 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import erfcx, ndtr, ndtri
-from scipy.stats import binom
 
 from fedxray.errors import BadInput, check_whole
 
@@ -50,6 +47,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     _check_delta(delta)
     if math.isnan(mu):
         raise BadInput("mu", expected="a number", got=mu, remedy="Give sensitivity / standard deviation of the noise.")
+    from scipy.optimize import brentq
+    from scipy.special import erfcx, ndtr
+
     if mu <= 0:
         return 0.0
     if mu > MOST_MU:
@@ -81,6 +81,8 @@ def one_shot(
     if not cosines or not all(-1.001 <= value <= 1.001 for value in cosines):
         got = "none" if not cosines else "others"
         raise BadInput("cosines", expected="numbers from -1 to 1", got=got, remedy="Give one cosine per canary.")
+    from scipy.special import ndtri
+
     count = len(cosines)
     mu = math.sqrt(dimension) * math.fsum(cosines) / count
     error = -float(ndtri(level)) / math.sqrt(count)  # the deviation of a scaled cosine is 1
@@ -123,6 +125,8 @@ def coin_bound(correct: int, guesses: int, canaries: int, delta: float, *, level
 
 def coin_p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
     """Return the largest chance of at least that many correct guesses under (epsilon, delta)-DP (their Theorem 5.2)."""
+    from scipy.stats import binom
+
     tails = binom.sf(np.arange(-1, correct), guesses, 1 / (1 + math.exp(-epsilon)))  # P[Bin >= 0, 1, ..., correct]
     if not correct or not delta:
         return float(tails[-1])
@@ -143,6 +147,8 @@ def gaussian_coin_bound(correct: int, guesses: int, canaries: int, delta: float,
 
 def _contradicts_gaussian(mu: float, correct: int, guesses: int, canaries: int, level: float) -> bool:
     """Return whether at least that many correct guesses have a chance below `level` if the mechanism is mu-Gaussian."""
+    from scipy.special import ndtr, ndtri
+
     share = level * guesses / canaries
     right, wrong = share * correct / guesses, share * (guesses - correct) / guesses
     for count in range(correct - 1, -1, -1):

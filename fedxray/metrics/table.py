@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedxray.errors import BadInput, unknown_name
 
 if TYPE_CHECKING:
-    from fedxray.data import Space
+    from fedxray.data.dataset import Space
     from fedxray.metrics.images import Lpips
 
 

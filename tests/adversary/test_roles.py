@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary import roles
+from fedxray.adversary.grants import ROLES
 from fedxray.adversary.view import View
 from fedxray.errors import BadInput
 from fedxray.federation.folder import FolderShelf, read_transcript
@@ -26,11 +27,11 @@ SEATS: dict[str, Callable[[Transcript], View]] = {
     "curious-client": lambda transcript: roles.curious_client(transcript, seat=0, own=[federation().clients[0]]),
     "secure-aggregation": lambda transcript: roles.secure_aggregation(transcript),
 }
-READERS = {name: "client:0" if name == "curious-client" else roles.ROLES[name].reader for name in SEATS}
+READERS = {name: "client:0" if name == "curious-client" else ROLES[name].reader for name in SEATS}
 
 
 def test_every_role_is_in_this_test() -> None:
-    assert set(SEATS) == set(roles.ROLES)
+    assert set(SEATS) == set(ROLES)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from fedxray.adversary.disclose import attribute_rows, disclose
 from fedxray.adversary.view import Grants, View
 from fedxray.attacks.attributes.from_updates import AttributeFromUpdates, calibrated
 from fedxray.attacks.evidence import Evidence
-from fedxray.data import load, split
+from fedxray.data.catalog import load
 from fedxray.data.dataset import Records
+from fedxray.data.split import split
 from fedxray.errors import Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate

@@ -20,7 +20,7 @@ from fedxray import cli
 from fedxray.audit import catalog
 from fedxray.audit.judge.results import failure_line
 from fedxray.audit.run.store import open_store
-from fedxray.cli.show import WITH_SETTINGS, settings_of
+from fedxray.cli.show import PAGES, WITH_SETTINGS, pages, settings_of
 from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
 from fedxray.settings import setting
 from tests.audit.plans import tiny, write_toml
@@ -89,6 +89,30 @@ def test_help_of_every_command_and_nothing_heavy_is_imported() -> None:
         assert name in ended.stdout
     assert "--resume" in ended.stdout and "--dry-run" in ended.stdout and "--yes" in ended.stdout
     assert "[]" not in ended.stdout  # what remains of [[gate]] if it is interpreted as markup
+
+
+def test_no_list_and_no_page_of_a_built_in_name_waits_for_torch() -> None:
+    asked = [
+        *(["list", kind] for kind in catalog.KINDS),
+        *(["show", next(iter(catalog.HERE[kind]))] for kind in catalog.HERE),
+    ]
+    asked += [["show", name] for name in ("mlp", "medical", "accuracy", "server", "recipe")]
+    code = (
+        "import sys\nfrom fedxray import cli\n"
+        f"for words in {asked!r}:\n"
+        "    try:\n        cli.app(words)\n"
+        "    except SystemExit as ended:\n        assert ended.code == 0, words\n"
+        "    heavy = {'torch', 'numpy', 'pydantic', 'scipy', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "    assert not heavy, (words, heavy)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_stored_page_is_the_one_that_the_class_gives(fedxray: Command) -> None:
+    made = pages()
+    assert json.loads(PAGES.read_text(encoding="utf-8")) == made, "run `make docs`"
+    assert fedxray("show", "dlf").out == made["attacks/dlf"] + "\n"
 
 
 def test_the_version_is_the_package_s(fedxray: Command) -> None:

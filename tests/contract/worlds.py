@@ -12,13 +12,15 @@ import torch
 
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
+from fedxray.adversary.grants import ROLES
 from fedxray.adversary.view import Channel, Exchange, View
 from fedxray.attacks.base import Attack
 from fedxray.audit import catalog
 from fedxray.audit.run.comparisons import declared_grants, open_channel
 from fedxray.audit.run.grid import ABOUT_WHOLE_SUMS, SUMS
-from fedxray.data import load, split
+from fedxray.data.catalog import load
 from fedxray.data.dataset import Dataset, Records, Space
+from fedxray.data.split import split
 from fedxray.errors import BadInput, Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
@@ -319,4 +321,4 @@ def noise_like(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def reader_of(role: str) -> str:
     """The reader behind a role."""
-    return "client:0" if role == "curious-client" else roles.ROLES[role].reader
+    return "client:0" if role == "curious-client" else ROLES[role].reader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedxray.data import Column, Dataset, Space
+from fedxray.data.dataset import Column, Dataset, Space
 
 
 def labelled(records: int, classes: int = 4, owners: int = 0, seed: int = 0) -> Dataset:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedxray.data import Dataset, load
+from fedxray.data.catalog import load
+from fedxray.data.dataset import Dataset
 from fedxray.errors import BadInput
 
 

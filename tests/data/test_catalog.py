@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedxray.data import DATASETS, Dataset, load, options_of, split
+from fedxray.data.catalog import DATASETS, load, options_of
+from fedxray.data.dataset import Dataset
 from fedxray.data.sources import SOURCES
+from fedxray.data.split import split
 from fedxray.errors import BadInput
 
 DOWNLOADED = [name for name in DATASETS if name in SOURCES]

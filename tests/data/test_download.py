@@ -13,13 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedxray.data import DATASETS, fetch, load, sources
+from fedxray.data import sources
+from fedxray.data.catalog import DATASETS, load
 from fedxray.data.download import (
     cifar100,
     distance_to_line,
     draw,
     faces,
     fashion,
+    fetch,
     fingerprint,
     idx_array,
     mnist,

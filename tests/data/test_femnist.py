@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from fedxray.data import load
+from fedxray.data.catalog import load
 from fedxray.data.pictures import count_writers
 from fedxray.errors import BadInput
 

@@ -16,8 +16,9 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from fedxray.data import load, split
+from fedxray.data.catalog import load
 from fedxray.data.dataset import USE
+from fedxray.data.split import split
 from fedxray.errors import BadInput
 
 # Encoded arrays and image folders

@@ -14,7 +14,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from fedxray.data import Dataset, load
+from fedxray.data.catalog import load
+from fedxray.data.dataset import Dataset
 from fedxray.data.encode import encode_all
 from fedxray.data.own_csv import DURATION, as_numbers, read_cells, why_no_feature
 from fedxray.data.tables import COLUMNS

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedxray.data import Dataset, load, split
+from fedxray.data.catalog import load
+from fedxray.data.dataset import Dataset
+from fedxray.data.split import split
 from fedxray.errors import BadInput
 
 

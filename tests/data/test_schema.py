@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedxray.data import load
+from fedxray.data.catalog import load
 from fedxray.data.schema import TableForm, _draw_column
 from fedxray.errors import BadInput
 

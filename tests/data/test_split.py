@@ -10,8 +10,9 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from fedxray.data import Dataset, Split, load, split
-from fedxray.data.dataset import USE
+from fedxray.data.catalog import load
+from fedxray.data.dataset import USE, Dataset
+from fedxray.data.split import Split, split
 from fedxray.errors import BadInput
 from tests.data.tables import labelled
 

@@ -25,7 +25,7 @@ from fedxray.audit.judge.results import read_results
 from fedxray.audit.plan import read_plan
 from fedxray.audit.search import ask, study_of
 from fedxray.cli.decide import compare_lines, gate_lines, recommend_lines
-from fedxray.data import load
+from fedxray.data.catalog import load
 from fedxray.errors import BadInput
 from fedxray.federation.folder import FolderShelf, write_transcript
 from fedxray.federation.recording.reader import read_recording

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedxray.attacks.base import Attack
-    from fedxray.data import Space
+    from fedxray.data.dataset import Space
     from fedxray.defences.base import Defence
     from fedxray.federation.recipe import Recipe
 

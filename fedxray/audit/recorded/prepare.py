@@ -23,8 +23,8 @@ from fedxray.audit.recorded.describe import whole_facts
 from fedxray.audit.recorded.recipe import KnownRecipe, RecipeSearch, find_recipe, known_recipe, listed
 from fedxray.audit.run.comparisons import CaseContext, grant_names
 from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_data
-from fedxray.data import Dataset, Split, split
-from fedxray.data.dataset import USE, Records, rows_by_use
+from fedxray.data.dataset import USE, Dataset, Records, rows_by_use
+from fedxray.data.split import Split, split
 from fedxray.defences.base import Defence
 from fedxray.errors import BadInput, Refused, printable, some
 from fedxray.federation.recording.format import ARRAYS, MESSAGES, RecordedMessage

@@ -15,6 +15,7 @@ import torch
 
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import Rows, copied, disclose, records_in_question, source_records
+from fedxray.adversary.grants import ROLES
 from fedxray.adversary.view import Channel, Exchange, Grants, View
 from fedxray.attacks.base import Attack, not_finite
 from fedxray.attacks.evidence import Evidence
@@ -179,7 +180,7 @@ class CaseContext:
         So it is where held-out records are mixed in, since the number of records asked about is no longer that number.
         """
         names = [name for name in grant_names(self.part, attack, self.aware) if name not in self.unknown]
-        if messages_of is not None and self.client is not None and roles.ROLES[self.part.role].knows_examples:
+        if messages_of is not None and self.client is not None and ROLES[self.part.role].knows_examples:
             counts = {len(self.truth.train[client]) for client in (self.client, messages_of)}
             names += ["examples"] if len(counts) > 1 else []
         if rows == "mixed" and "examples" not in (*names, *self.unknown):
@@ -471,7 +472,7 @@ def _swap_orders(seed: int, clients: int, seats: tuple[int, ...]) -> list[dict[i
 
 def _reads_others(part: AttackPart, attack: Attack, client: int | None, sums: bool) -> bool:
     """Return whether a case has the control of another client's messages."""
-    alone = client is not None and not sums and roles.ROLES[part.role].single_replies
+    alone = client is not None and not sums and ROLES[part.role].single_replies
     return alone and "other-client" in chosen_controls(part, attack)
 
 

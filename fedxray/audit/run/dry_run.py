@@ -23,8 +23,8 @@ from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import heading, place, shortcomings
 from fedxray.audit.run.grid import asked, is_about_everyone
 from fedxray.audit.run.prepare import Prepared, one_round
-from fedxray.data import Column, Dataset, Split
-from fedxray.data.dataset import Records, union
+from fedxray.data.dataset import Column, Dataset, Records, union
+from fedxray.data.split import Split
 from fedxray.errors import printable, some
 from fedxray.federation.local import in_train_mode
 from fedxray.federation.recipe import Recipe

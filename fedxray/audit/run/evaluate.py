@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedxray.adversary import disclose, roles
+from fedxray.adversary import disclose
 from fedxray.adversary.disclose import attribute_rows, membership_records, records_in_question
+from fedxray.adversary.grants import ROLES
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.judge import statistics
@@ -115,11 +116,11 @@ def uses_defence(context: CaseContext) -> bool:
 
 def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
     """Return what the adversary of a case sees and knows, in plain values."""
-    hidden = context.transcript.secure_aggregation and roles.ROLES[view.role].single_replies
+    hidden = context.transcript.secure_aggregation and ROLES[view.role].single_replies
     space = context.truth.space
     return {
         **view.ledger(),
-        "sees": roles.ROLES["secure-aggregation" if hidden else view.role].sees,
+        "sees": ROLES["secure-aggregation" if hidden else view.role].sees,
         "examples_in_question": len(disclose.records_in_question(context.truth, context.client, context.part.seats)),
         "floor_records": len(context.truth.public),  # floors are always given the public share
         "defence": (context.stated or context.truth.defence).describe(),

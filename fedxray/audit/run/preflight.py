@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from fedxray.adversary.roles import ROLES
+from fedxray.adversary.grants import ROLES
 from fedxray.attacks.base import Attack
 from fedxray.audit.catalog import attack_settings
 from fedxray.audit.judge.verdict import LEAST_RUNS

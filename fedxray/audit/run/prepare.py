@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from fedxray.audit.plan import Plan, load_arguments, split_arguments
-from fedxray.data import Dataset, Split, load, split
+from fedxray.data.catalog import load
 from fedxray.data.checks import Stamp, stamp
-from fedxray.data.dataset import Records
+from fedxray.data.dataset import Dataset, Records
+from fedxray.data.split import Split, split
 from fedxray.defences.base import Defence, NoDefence
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe

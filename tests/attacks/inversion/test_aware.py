@@ -19,8 +19,9 @@ from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
 from fedxray.attacks.inversion.problem import replayed, update_variance, with_averaged_pairs
 from fedxray.attacks.observations import observation_at
 from fedxray.audit import catalog
-from fedxray.data import load, split
+from fedxray.data.catalog import load
 from fedxray.data.dataset import Records
+from fedxray.data.split import split
 from fedxray.defences.base import KnownDefence
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate

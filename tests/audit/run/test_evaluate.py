@@ -13,6 +13,7 @@ import torch
 
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
+from fedxray.adversary.grants import ROLES
 from fedxray.adversary.view import View
 from fedxray.attacks.attributes import from_updates
 from fedxray.attacks.attributes.from_model import AttributeFromModel
@@ -162,7 +163,7 @@ def test_the_ledger_says_who_knows_what() -> None:
     ledger = evaluate(context()).ledger
     assert ledger["role"] == "server" and ledger["grants"] == ["public-attributes", "recipe"]
     assert (ledger["target"], ledger["seats"], ledger["aware"], ledger["single_replies"]) == (1, [], None, 6)
-    assert ledger["sees"] == roles.ROLES["server"].sees and ledger["oracle"] is False
+    assert ledger["sees"] == ROLES["server"].sees and ledger["oracle"] is False
     assert (ledger["sensitive"], ledger["target_column"], ledger["target_standardised"]) == ("smoker", "bill", True)
 
 
