@@ -5,8 +5,9 @@
 A row is a data set (`medical`), a change of one (`adult epochs=5`), or `tables` or `sweeps` for all of these. Printed
 are accuracies in percent, means over clients and runs: of the floor, from a model, from gradients, from updates; then
 from updates on held-out records mixed into the question, of the floor there, of the training records in that same
-answer, and with the next client's messages; last updates - gradients, with its 95 % interval over runs. The attack was
-developed on seed 0 and checked on 11 to 13, so that measurements begin at 21. `--write` adds to the file.
+answer, and with the next client's messages; last updates - gradients, with its 95 % interval over runs. Changes have
+floor, updates and updates - floor alone. The attack was developed on seed 0 and checked on 11 to 13, so that
+measurements begin at 21. `--write` adds to the file.
 """
 
 from __future__ import annotations
@@ -90,10 +91,10 @@ def view_of(run: tuple[Transcript, Truth], attack: Attack, client: int, rows: Ro
     return roles.server(run[0], client=messages_of, grants=disclose(run[1], sorted(names), client=client, rows=rows))
 
 
-def hits(evidence: Evidence, truth: Truth, client: int, rows: Rows) -> Tensor:
-    """Return whether each guess is right, [records] bool."""
+def hits(evidence: Evidence, truth: Truth, client: int, rows: Rows, kept: Tensor) -> Tensor:
+    """Return whether each guess is right, [kept] bool."""
     column = truth.space.column(truth.space.sensitive or "")
-    real, guess = attribute_rows(truth, client, rows=rows).x[:, list(column.positions)], evidence.tensors["codes"]
+    real, guess = attribute_rows(truth, client, rows=rows).x[kept][:, list(column.positions)], evidence.tensors["codes"]
     codes = column.candidates(real)
     return (real[:, None] - codes).abs().sum(-1).argmin(1) == (guess[:, None] - codes).abs().sum(-1).argmin(1)
 
@@ -112,25 +113,19 @@ def partly_known(view: View, share: float) -> tuple[View, Tensor]:
 
 
 def one_client(run: tuple[Transcript, Truth], client: int, known: float, tables: bool) -> dict[str, float]:
-    """Return the accuracies about one client: of floor and attacks, and of controls."""
-    truth, found, generator = run[1], {}, fork(run[1].seed, "bench", client)
-    others = ("attribute-from-model", "attribute-from-gradients") if tables else ("attribute-from-gradients",)
+    """Return the accuracies about one client: of floor and attack, for tables of other attacks and of controls too."""
+    truth, generator = run[1], fork(run[1].seed, "bench", client)
     ours, floor = AttributeFromUpdates(messages=10), catalog.floor_for("imputation", "attributes")
-    attacks = {**{name: catalog.make_attack(name, {}) for name in others}, ours.name: ours}
 
-    def right(attack: Attack, rows: Rows = "train", messages_of: int = client) -> Tensor:
-        view = view_of(run, attack, client, rows, messages_of)
-        return hits(attack.run(view, generator=generator), truth, client, rows)
+    def right(attack: Attack, rows: Rows = "train", messages_of: int = client, known: float = 1.0) -> Tensor:
+        view, kept = partly_known(view_of(run, attack, client, rows, messages_of), known)
+        return hits(attack.run(view, generator=generator), truth, client, rows, kept)
 
-    if known < 1:
-        view, kept = partly_known(view_of(run, ours, client, "train", client), known)
-        column = attribute_rows(truth, client)
-        codes = torch.full((len(column), len(truth.space.column(truth.space.sensitive or "").positions)), torch.nan)
-        codes[kept] = ours.run(view, generator=generator).tensors["codes"]
-        whole = hits(Evidence(kind="attributes", tensors={"codes": codes.nan_to_num()}), truth, client, "train")
-        return {"floor": share(right(floor)[kept]), "updates": share(whole[kept])}
-    found = {"floor": share(right(floor))}
-    found |= {name.removeprefix("attribute-from-"): share(right(attack)) for name, attack in attacks.items()}
+    found = {"floor": share(right(floor, known=known)), "updates": share(right(ours, known=known))}
+    if not tables:
+        return found
+    for name in ("model", "gradients"):
+        found[name] = share(right(catalog.make_attack(f"attribute-from-{name}", {})))
     found["other-client"] = share(right(ours, messages_of=(client + 1) % len(truth.train)))
     held = attribute_order(truth, client, rows="mixed") >= len(truth.train[client])
     if bool(held.any()):
@@ -160,11 +155,11 @@ def shown(row: str, result: dict[str, Any]) -> str:
         return [100 * statistics.mean(one[name] for one in run if name in one) for run in runs]
 
     cells = [f"{statistics.mean(by_run(name)):.1f}" if name in runs[0][0] else "" for name in names]
-    if "gradients" in runs[0][0]:
-        units = [(100 * (one["updates"] - one["gradients"]), seed) for seed, run in enumerate(runs) for one in run]
-        gain = interval(*zip(*units, strict=True))
-        limits = "" if gain.low is None or gain.high is None else f" ({gain.low:.1f} to {gain.high:.1f})"
-        cells.append(f"{gain.mean:.1f}{limits}")
+    other = "gradients" if "gradients" in runs[0][0] else "floor"
+    units = [(100 * (one["updates"] - one[other]), seed) for seed, run in enumerate(runs) for one in run]
+    gain = interval(*zip(*units, strict=True))
+    limits = "" if gain.low is None or gain.high is None else f" ({gain.low:.1f} to {gain.high:.1f})"
+    cells.append(f"{gain.mean:.1f}{limits}")
     return f"| {row} ({result['records']}; {len(runs[0])} x {len(runs)}) | {' | '.join(cells)} |"
 
 
