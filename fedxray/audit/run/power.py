@@ -84,7 +84,7 @@ def prepare_for(plan: Plan, item: Run | Case, stated: Defence | None = None) -> 
         return prepared
     if item.plant == CANARIES:
         assert plan.canaries is not None
-        federation = put_canaries(prepared.federation, plan.canaries, item.seed, _membership)
+        federation = put_canaries(prepared.federation, plan.canaries, item.seed, random_targets)
         return replace(prepared, federation=federation)
     clients = planted_clients(plan, item.plant, prepared.federation.space)
     federation = prepared.federation
@@ -207,7 +207,7 @@ def _sensitive(space: Space) -> Column:
     return space.column(space.sensitive or "")
 
 
-def _membership(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
+def random_targets(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
     """Draw the targets at random: only a model that was trained on a record can know its target."""
     return Records(records.x, _random_targets(federation, records, draws))
 
@@ -318,7 +318,7 @@ def _model(federation: Federation, records: Records, client: int, draws: Draws) 
 HELD_OUT_TOO = ("attributes", "membership", "sources", "model")
 CHANGES: dict[str, Change] = {
     "attributes": _attributes,
-    "membership": _membership,
+    "membership": random_targets,
     "sources": _sources,
     "labels": _labels,
     "images": _images,
