@@ -4,6 +4,7 @@
 
 Ten clients of Adult with 200 records each train an MLP of 11,266 parameters for 10 rounds of one epoch, batch 32 by
 Poisson sampling, clipping norm 1: 70 steps; with `--batch all` 10 steps of all records, without sampling.
+Each client has 100 canaries. `false` claims epsilon 1 with a tenth of its noise.
 Bounds are given for single runs (mean, smallest and largest) and for all runs together. One thread, CPU time.
 """
 

@@ -268,6 +268,23 @@ def recommend(folder: Folder, policy: Policy = None) -> None:
     raise typer.Exit(run_recommend(folder, policy))
 
 
+@app.command()
+def claim(
+    subject: Annotated[
+        str,
+        typer.Argument(help="The folder of an audit, or dp-sgd, flower-local-dp or nvflare-svt.", metavar="DIR|NAME"),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(help="Settings of NAME, as epsilon=10; of DIR: the epsilon claimed.", metavar="KEY=VALUE"),
+    ] = None,
+) -> None:
+    """Check a privacy claim: epsilon configured, accounted and measured side by side, with what they mean."""
+    from fedxray.cli.decide import run_claim
+
+    run_claim(subject, settings or [])
+
+
 @app.command(name="compare")
 def compare_audits(
     first: Annotated[Path, typer.Argument(help="The folder of an audit.", metavar="DIR1")],

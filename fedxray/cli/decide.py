@@ -1,4 +1,4 @@
-"""`fedxray gate`, `recommend` and `compare`: their output and exit codes."""
+"""`fedxray gate`, `recommend`, `compare` and `claim`: their output and exit codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedxray.audit.judge.gate import DefenceChoice, Recommendation, recommend
-from fedxray.errors import printable, some
+from fedxray.errors import BadInput, printable, some
 from fedxray.metrics import units
 
 if TYPE_CHECKING:
@@ -165,3 +165,29 @@ def _utility(setting: DefenceChoice) -> str:
     cost = units.margin_of(setting.cost or 0.0, setting.metric)
     budget = "" if setting.epsilon is None else f", epsilon {setting.epsilon:.3g}"
     return f"{printable(setting.metric)} {value}, cost {cost}{budget}"
+
+
+# `fedxray claim`
+
+
+def run_claim(subject: str, settings: list[str]) -> None:
+    """Print the claims of an audit, or of a filter worked out from its settings."""
+    from fedxray.audit.claims import WORKED, claim_lines, number, work_out
+    from fedxray.audit.judge.claims import claims_of
+    from fedxray.audit.judge.results import read_results
+
+    if subject in WORKED:
+        print("\n".join(claim_lines(work_out(subject, settings))))
+        return
+    if not Path(subject).exists():
+        expected = f"the folder of an audit, or {', '.join(WORKED)}"
+        raise BadInput("claim", expected=expected, got=repr(subject), remedy="Check the path or the name.")
+    key, _, value = settings[0].partition("=") if settings else ("epsilon", "", "")
+    if key != "epsilon" or len(settings) > 1:
+        remedy = "For instance: fedxray claim DIR epsilon=1"
+        raise BadInput("claim", expected="at most epsilon beside a folder", got=" ".join(settings), remedy=remedy)
+    claims = claims_of(read_results(Path(subject)), number("epsilon", value) if settings else None)
+    print("\n".join(claim_lines(claims) if claims else [NO_CLAIM]))
+
+
+NO_CLAIM = "No defence of this audit claims an epsilon, and none was measured: add [canaries] to the plan."

@@ -65,6 +65,28 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return max(0.0, mu * (mu / 2 - float(brentq(excess, -FAR, highest, xtol=1e-12))))
 
 
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """Return the sensitivity, in standard deviations of the noise, at which the Gaussian mechanism has this epsilon."""
+    if not 0 < epsilon < math.inf:
+        raise BadInput("epsilon", expected="a number above 0", got=epsilon, remedy="Try 10.")
+    from scipy.optimize import brentq
+
+    return float(brentq(lambda mu: gaussian_epsilon(mu, delta) - epsilon, 0.0, FAR + 2 * math.sqrt(epsilon)))
+
+
+def laplace_epsilon(count: int, single: float, delta: float) -> float:
+    """Return an epsilon at this delta of `count` Laplace mechanisms in a row, each of epsilon `single` (Mironov 2017).
+
+    Their sum holds at delta 0 and is returned where Rényi differential privacy gives no less.
+    """
+    _check_delta(delta)
+    orders = 1 + np.geomspace(1e-3, 1e4, 2000)
+    first = np.log(orders / (2 * orders - 1)) + (orders - 1) * single
+    second = np.log((orders - 1) / (2 * orders - 1)) - orders * single
+    renyi = np.logaddexp(first, second) / (orders - 1)
+    return float(min(count * single, (count * renyi + math.log(1 / delta) / (orders - 1)).min()))
+
+
 # Canaries that are random directions
 
 

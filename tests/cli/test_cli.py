@@ -40,6 +40,7 @@ BUILT = [
     "recommend",
     "gate",
     "compare",
+    "claim",
     "train-prior",
 ]
 

@@ -169,7 +169,7 @@ def spell(epsilon: float | None) -> str:
     """Return an epsilon in three digits; without any it is infinite."""
     if epsilon is None or math.isinf(epsilon):
         return "infinite"
-    return f"{epsilon:.2e}" if epsilon >= 1e5 else f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.3g}"
+    return f"{epsilon:.2e}" if epsilon >= 1e7 else f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.3g}"
 
 
 def claims_of(document: Mapping[str, Any], configured: float | None = None) -> list[Claim]:
