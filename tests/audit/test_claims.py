@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from scipy.integrate import quad
 
 from fedxray.audit.claims import claim_lines, work_out
 from fedxray.audit.judge.claims import WEAK, Claim, claims_of, spell
+from fedxray.audit.plan.read import make_plan
+from fedxray.audit.run.audit import run_audit
 from fedxray.errors import BadInput
 from fedxray.metrics.epsilon import gaussian_epsilon, gaussian_mu, laplace_epsilon
+from tests.audit.plans import tiny
 from tests.conftest import Command
 
 # Flower's LocalDpMod, in a published setting: clip 1, sensitivity 1e-4, epsilon 10, delta 1e-5
@@ -178,6 +182,20 @@ def test_a_table_shows_three_epsilons_side_by_side() -> None:
 def test_bad_claims_are_refused(fedxray: Command, arguments: list[str], message: str) -> None:
     ended = fedxray("claim", *arguments)
     assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err
+
+
+def test_an_audit_exposes_a_claim_with_too_little_noise(fedxray: Command, tmp_path: Path) -> None:
+    """Clients that claim epsilon 1, with the noise of a far larger one."""
+    pytest.importorskip("opacus")
+    plan = tiny(defence=[{"name": "dp-sgd", "noise_multiplier": 0.4}], canaries={"records": 60})
+    plan |= {"model": {"name": "mlp", "hidden": [48]}, "attack": [{"name": "membership-loss", "targets": 1}]}
+    run_audit(make_plan(plan, tmp_path), tmp_path / "out", power=False)
+    plain = fedxray("claim", tmp_path / "out")
+    assert plain.code == 0 and "which does not contradict" in plain.out
+    claimed = fedxray("claim", tmp_path / "out", "epsilon=1")
+    assert claimed.code == 0 and "The claim of 1 does not hold: at least" in claimed.out
+    refused = fedxray("claim", tmp_path / "out", "delta=1")
+    assert refused.code == 2 and "at most epsilon beside a folder" in refused.err
 
 
 def test_a_claim_on_the_command_line(fedxray: Command) -> None:
