@@ -189,6 +189,7 @@ class AttributeFromGradients(base.Attack):
     grants: ClassVar[tuple[str, ...]] = ("public-attributes",)
     floors: ClassVar[tuple[str, ...]] = ("majority", "imputation")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
+    explains_records: ClassVar[bool] = True
     small: ClassVar[Mapping[str, Any]] = {"method": "closed-form"}
 
     method: Literal["closed-form", "iterative", "l-bfgs"] = setting(

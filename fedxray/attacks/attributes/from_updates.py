@@ -53,6 +53,7 @@ class AttributeFromUpdates(base.Attack):
     floors: ClassVar[tuple[str, ...]] = ("majority", "imputation")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
     adapts: ClassVar[bool] = True
+    explains_records: ClassVar[bool] = True
     small: ClassVar[Mapping[str, Any]] = {"messages": 8}
 
     messages: int = setting(25, "Largest number of rounds that are used, evenly spread over those read.", least=1)

@@ -498,8 +498,14 @@ def _mixed_ranking(context: CaseContext, control: Scored) -> Ranking | None:
     """Return whether the answers about records trained on and held out, asked about together, are right.
 
     It tests against luck the attributes of one client where no other client's messages can, as in a node's recording.
+    Only attacks that explain the messages by the records themselves: a model may serve held-out records as well.
     """
-    if control.evidence.kind != "attributes" or control.rows != "mixed" or context.client is None:
+    if (
+        not context.attack.explains_records
+        or control.evidence.kind != "attributes"
+        or control.rows != "mixed"
+        or context.client is None
+    ):
         return None
     trained = context.score(control.evidence, "mixed", trained=True).scores.records
     name = next((name for name in SHARES if name in trained and name in control.scores.records), None)

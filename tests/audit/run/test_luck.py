@@ -221,4 +221,5 @@ def test_attributes_of_a_single_client_rank_trained_records_against_held_out_one
     trained, held = right[: len(truth.train[0])], right[len(truth.train[0]) :]
     u = sum(float(one > other) + float(one == other) / 2 for one in trained for other in held)
     assert found.split["u"] == [u] and float(trained.mean()) > float(held.mean())
+    assert evaluate(context({"name": "attribute-from-model"}, 0, document)).split == {}  # not of single records
     assert evaluate(context({"name": "attribute-from-updates"}, 1)).split == {}  # other clients' messages test it
