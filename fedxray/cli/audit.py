@@ -35,8 +35,12 @@ def run_audit(
 ) -> int:
     """Audit a plan and return the exit code; `workers` are engine, jobs and address, `seeds` their number in total."""
     compute_with_one_thread()
-    from fedxray.audit.plan import read_plan
-    from fedxray.audit.run.preflight import try_factories
+    from fedxray.audit.workers.engines import importing
+
+    with importing():
+        from fedxray.audit.plan import read_plan
+        from fedxray.audit.run import audit
+        from fedxray.audit.run.preflight import try_factories
 
     plan = read_plan(file)
     folder = out if out is not None else Path("fedxray-out", plan.name)
@@ -48,8 +52,6 @@ def run_audit(
         return _print_needs(plan, folder, workers, budget)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:
         _print_data(plan, sys.stderr)
-    from fedxray.audit.run import audit
-
     try:
         with progress_bar(quiet) as progress:
             ended = audit.run_audit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Mapping
@@ -24,6 +25,11 @@ def count_threads(argument: Mapping[str, Any]) -> None:
 
     threads = {torch.get_num_threads(), *(one["num_threads"] for one in threadpool_info())}
     Path(argument["folder"], f"{argument['name']}.txt").write_text(str(sorted(threads)))
+
+
+def count_frozen(argument: Mapping[str, Any]) -> None:
+    """Write down how many objects garbage collections leave out."""
+    Path(argument["folder"], f"{argument['name']}.txt").write_text(str(gc.get_freeze_count()))
 
 
 def die(argument: Mapping[str, Any]) -> None:

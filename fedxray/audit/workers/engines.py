@@ -7,6 +7,7 @@ these objects as they are; a worker process receives them once, before its first
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -60,6 +61,20 @@ def run_task(task: Task, shared: Shared) -> None:
     """Run a task in this process; fedxray prints nothing there, networks and defences of the user's may."""
     with harmless_output():
         load(task.function)(*shared, task.item)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import without collecting garbage, and leave what was imported out of all later collections.
+
+    For processes of our own: torch alone is half a million objects that live as long as the process.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def no_deadline() -> bool:
@@ -145,11 +160,11 @@ class Inline(Engine):
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute with one thread, so that sums have one order everywhere; restore the setting afterwards."""
-    import scipy.linalg  # noqa: F401  (a library must be loaded before it can be limited)
-    import sklearn.utils  # noqa: F401
     import torch
     from threadpoolctl import threadpool_limits
 
+    if any(os.environ.get(name) != "1" for name in ONE_THREAD):  # else a library that is loaded later starts with one
+        import sklearn.utils  # noqa: F401
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -350,6 +365,9 @@ def _serve(pipe: Connection) -> None:
             return
         shared = shared if changed is None else changed
         try:
+            if not gc.get_freeze_count():
+                with importing():
+                    load(task.function)
             run_task(task, shared)
             pipe.send(None)
         except FedxrayError as error:

@@ -16,7 +16,7 @@ import torch
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.workers.engines import Inline, Processes, Task, Worker, cores, make_engine
+from fedxray.audit.workers.engines import ONE_THREAD, Inline, Processes, Task, Worker, cores, make_engine
 from fedxray.errors import BadInput
 from tests.audit import chores
 from tests.audit.plans import tiny
@@ -80,6 +80,22 @@ def test_libraries_in_a_worker_have_one_thread(tmp_path: Path, monkeypatch: pyte
         engine.run([task(tmp_path, "count_threads", "a")], ProgressLog())
     assert (tmp_path / "a.txt").read_text() == "[1]"
     assert os.environ["OMP_NUM_THREADS"] == "2", "put back"
+
+
+@pytest.mark.parametrize(("threads", "loaded"), [("1", "False"), ("2", "True")])
+def test_sklearn_is_loaded_only_to_limit_it(threads: str, loaded: str) -> None:
+    code = "import sys; from fedxray.audit.workers.engines import one_thread\n"
+    code += "with one_thread(): print('sklearn' in sys.modules)"
+    environment = os.environ | dict.fromkeys(ONE_THREAD, threads)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert ended.stdout.strip() == loaded
+
+
+def test_what_a_worker_imports_is_left_out_of_collections(tmp_path: Path) -> None:
+    with Processes(1) as engine:
+        engine.run([task(tmp_path, "count_frozen", name) for name in "ab"], ProgressLog())
+    first, second = (int((tmp_path / f"{name}.txt").read_text()) for name in "ab")
+    assert first >= second > 1000  # frozen once; some have ended since
 
 
 def test_no_tasks_start_no_workers() -> None:
