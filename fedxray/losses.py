@@ -59,9 +59,14 @@ def default_loss(target: str) -> str:
 ENTRIES_AT_ONCE = 20_000_000  # numbers of input held at a time
 
 
+def in_eval_mode(model: nn.Module) -> nn.Module:
+    """Return the model itself if all of it is in evaluation mode, otherwise a copy that is."""
+    return copy.deepcopy(model).eval() if any(module.training for module in model.modules()) else model
+
+
 def outputs(model: nn.Module, params: Params, buffers: Params, x: Tensor) -> Tensor:
     """Return the model's outputs for x with these parameters [records, outputs]; the model is not changed."""
-    network = copy.deepcopy(model).eval()
+    network = in_eval_mode(model)
     size = max(1, ENTRIES_AT_ONCE // max(1, x[:1].numel()))
     with torch.no_grad():
         return torch.cat([functional_call(network, ({**params, **buffers},), (part,)) for part in x.split(size)])

@@ -6,7 +6,6 @@ neither it nor its parts show a tensor value in their `repr`.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -20,7 +19,7 @@ from fedxray.data.dataset import Records, Space
 from fedxray.defences.base import Defence
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.tamper import Tamper
-from fedxray.losses import example_loss
+from fedxray.losses import example_loss, in_eval_mode
 from fedxray.params import Params
 
 
@@ -157,7 +156,7 @@ class LossOracle:
 
     def of(self, model: nn.Module, params: Params, buffers: Params | None = None) -> float:
         """The loss of these parameters in evaluation mode."""
-        network = copy.deepcopy(model).eval()
+        network = in_eval_mode(model)
         with torch.no_grad():
             output = functional_call(network, {**params, **(buffers or {})}, (self.records.x,))
         return float(example_loss(self.loss)(output, self.records.y).mean())
@@ -268,6 +267,11 @@ class View:
         if isinstance(seen, Observations):
             return seen
         return Observations(seen.__getitem__, Places.of((one.round, one.contributors) for one in seen))
+
+    @cached_property
+    def network(self) -> nn.Module:
+        """The model in evaluation mode, copied once however many records and rounds it is asked about."""
+        return in_eval_mode(self.model)
 
     @property
     def clients(self) -> tuple[int, ...]:

@@ -86,7 +86,7 @@ class MembershipLoss(Attack):
 def loss_under(view: View, params: Params, buffers: Params) -> Tensor:
     """Return the loss of every record in question under a model [records]."""
     records = asked(view)
-    return losses(view.model, params, buffers, records.x, records.y, example_loss(view.loss))
+    return losses(view.network, params, buffers, records.x, records.y, example_loss(view.loss))
 
 
 def asked(view: View) -> Records:

@@ -188,4 +188,4 @@ def _round_losses(view: View, seen: Sequence[Observation], records: SourceRecord
 
 
 def _losses(view: View, params: Params, buffers: Params, records: SourceRecords | Records) -> Tensor:
-    return losses(view.model, params, buffers, records.x, records.y, example_loss(view.loss))
+    return losses(view.network, params, buffers, records.x, records.y, example_loss(view.loss))

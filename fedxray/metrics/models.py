@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Literal
 
@@ -181,6 +182,11 @@ class Question:
     masks: dict[int, Tensor]  # by number of segments: [masks, segments] of bool
     intercept: bool = False
 
+    @cached_property
+    def solvers(self) -> dict[int, Tensor]:
+        """By number of segments, what turns outputs into weights [weights, masks]; all models asked share it."""
+        return {size: torch.linalg.pinv(_design(masks, self.intercept)) for size, masks in self.masks.items()}
+
 
 def ask(x: Tensor, everyone: Tensor, space: Space, generator: torch.Generator, lime: Lime | None = None) -> Question:
     """The inputs for explanations of models on x [n, *shape]; blanks hold the mean of `everyone` [m, *shape]."""
@@ -217,7 +223,7 @@ def signature(answer: Answer, question: Question) -> Tensor:
     sizes = _sizes(question.segments)
     weights_of: dict[int, Tensor] = {}  # by index of the reference, [segments * outputs]
     for size, masks in question.masks.items():
-        solver = torch.linalg.pinv(_design(masks, question.intercept))  # [weights, masks]
+        solver = question.solvers[size]
         members = [index for index, segments in enumerate(sizes) if segments == size]
         step = max(1, ENTRIES_AT_ONCE // (len(masks) * question.blank.numel()))
         for first in range(0, len(members), step):

@@ -83,7 +83,7 @@ class AttributeFromModel(Attack):
         """Return the loss of every record with every candidate [values, records]."""
         positions, measure = view.space.column(view.space.sensitive or "").positions, self._measure(view)
         filled = (with_value(records.x, positions, value) for value in candidates)
-        return torch.stack([losses(view.model, *model, x, records.y, measure) for x in filled])
+        return torch.stack([losses(view.network, *model, x, records.y, measure) for x in filled])
 
     def _measure(self, view: View) -> ExampleLoss:
         if self.criterion == "loss":

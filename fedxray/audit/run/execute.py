@@ -38,6 +38,7 @@ from fedxray.audit.run.grid import (
     run_id,
     save_trial_time,
     trial_time,
+    unaware_twin,
 )
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.prepare import Prepared, forget_data, primary_metrics
@@ -318,12 +319,32 @@ def execute_case(plan: Plan, store: Store, case: Case) -> None:
         if store.has_case(case.id):
             return
         if not runs_defence(plan, case):
-            _attack_case(plan, store, case)
+            same = _as_unaware(plan, store, case)
+            store.write_case(case.id, same) if same is not None else _attack_case(plan, store, case)
             return
         try:  # what the defence changes stays there
             do_apart(partial(_attack_case, plan, store, case), store.until)
         except OwnCodeError as error:
             write_failed_case(store, case, str(error), "truncated" if isinstance(error, OutOfTime) else "failed")
+
+
+def _as_unaware(plan: Plan, store: Store, case: Case) -> dict[str, Any] | None:
+    """Return the outcome of the unaware attacker with this one's knowledge, where the attack cannot use the defence.
+
+    None where it can, where that outcome is not there yet, or where the code is the user's.
+    """
+    part = plan.attack_of(case.attack)
+    if not case.aware or case.plant is not None or part.search is not None or plan.transcript is not None:
+        return None
+    clock, attack, twin = _clock(), part.make(plan.folder), unaware_twin(part, case)
+    if adapts(attack) or origin_of(part, attack) or not store.has_case(twin.id):
+        return None
+    ended = store.read_case(twin.id)
+    if not ended["ledger"]:  # it failed or was refused
+        return None
+    known = {"aware": True, "adapts": False, "grants": sorted({*ended["ledger"]["grants"], "defence"})}
+    times = {name: round(value, 3) for name, value in clock().items()}
+    return {**ended, **case.facts(), "ledger": ended["ledger"] | known, **times}
 
 
 def _attack_case(plan: Plan, store: Store, case: Case) -> None:

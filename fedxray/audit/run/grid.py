@@ -227,6 +227,11 @@ def planted_case(
 AWARENESS = {None: "", False: ".unaware", True: ".aware"}
 
 
+def unaware_twin(attack: AttackPart, case: Case) -> Case:
+    """Return the case of the same attacker who does not know the defence."""
+    return _case(case.seed, case.defence, attack, case.client, aware=False)
+
+
 def _case(seed: int, defence: str, attack: AttackPart, client: int | None, aware: bool | None) -> Case:
     readable = f"{attack.title}.{attack.role}.{defence}{AWARENESS[aware]}.seed{seed}.{_whom(client)}"
     identity = _identity(readable, [attack.title, attack.role, defence, aware, seed, client])
