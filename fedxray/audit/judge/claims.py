@@ -31,15 +31,20 @@ def canary_rows(
     found: Mapping[str, Sequence[Found]],
     promises: Mapping[str, Mapping[str, Any] | None],
     configured: Mapping[str, float | None],
+    lost: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Row]:
     """Return one row per defence, unit of protection, view and method; canaries of all runs are counted together.
 
     That is allowed since a canary changes one run alone. The bounds of one unit share the 5 %, since the largest of
     them is read; both by coin follow from the same guesses and count once. `promises` and `configured` are by defence,
-    for one record.
+    for one record; `lost` are the reasons of failed runs, each a row without numbers.
     """
     rows = []
     for defence, runs in found.items():
+        for reason in (lost or {}).get(defence, ()):
+            empty = dict.fromkeys(("canaries", "seen", "method", "estimate", "low", "ceiling", "accounted"))
+            place = {"defence": defence, "unit": "record", "configured": configured.get(defence), "delta": DELTA}
+            rows.append({**place, **empty, "n": 0, "runs": 1, "reason": reason})
         if not runs:
             continue
         promise = promises.get(defence)
@@ -67,7 +72,7 @@ def _client_rows(runs: Sequence[Found], delta: float) -> list[Row]:
 def _record_rows(runs: Sequence[Found], delta: float) -> list[Row]:
     scores = [score for run in runs for score in run.get("scores", ())]
     inside = [coin for run in runs for coin in run.get("inside", ())]
-    if not scores or any(score is None for score in scores):
+    if not scores:
         return []
     seen, rows = {"seen": runs[0]["seen"]}, []
     level = LEVEL / 2 if runs[0]["kind"] == "gradients" else LEVEL
@@ -126,6 +131,8 @@ class Claim:
         words = [
             f"{_at_least(row['low'], row['ceiling'])} {PLACES[row['seen']]} ({METHODS[row['method']]}, "
             f"{row['n']} canaries, which can show at most {spell(row['ceiling'])})"
+            if row["method"]
+            else f"nothing in a run that failed: {row['reason']}"
             for row in self.measured
         ]
         return "; ".join(words) or "not measured"

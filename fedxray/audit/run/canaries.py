@@ -327,4 +327,8 @@ def _membership(canaries: Canaries, transcript: Transcript, truth: Truth, client
         else roles.server(transcript, client=client, grants=asked)
     )
     evidence = attack.run(view, generator=fork(truth.secret, "canaries attacked", client))
+    if evidence.status != "ok":
+        expected = "a finite score of every canary record"
+        remedy = "Lower learning_rate, or use other canaries."
+        raise BadInput("canaries", expected=expected, got=evidence.reason, remedy=remedy)
     return [float(score) for score in evidence.tensors["scores"]]

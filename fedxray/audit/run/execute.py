@@ -572,7 +572,14 @@ def _canary_rows(plan: Plan, store: Store) -> list[dict[str, Any]]:
         {label: [read_measured(folder) for folder in own] for label, own in folders.items()},
         {label: worst_promise(own) for label, own in folders.items()},
         {part.title: part.settings.get("epsilon") for part in plan.defences},
+        {part.title: _reasons(store, part.title, plan.seeds) for part in plan.defences},
     )
+
+
+def _reasons(store: Store, defence: str, seeds: Sequence[int]) -> list[str]:
+    """Return why runs with canaries failed."""
+    lost = [store.lost_run(canary_run_id(defence, seed)) for seed in seeds]
+    return [str(known["reason"]) for known in lost if known is not None]
 
 
 def oracles_of(kinds: Mapping[str, str], cases: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -96,10 +96,12 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
     }
     kinds = [attack.kind for attack in attacks.values()]
     planted = _planted(plan, prepared, seconds, training)
+    guests = 0 if plan.canaries is None else plan.canaries.clients  # canary clients, of which messages are stored too
+    more = sum(run.plant is not None for run in runs) * guests / len(federation.clients)
     return Estimate(
         runs=len(runs),
         cases=len(cases),
-        bytes=math.ceil((len(runs) + planted_share(plan, kinds, prepared)) * transcript_bytes(federation)),
+        bytes=math.ceil((len(runs) + more + planted_share(plan, kinds, prepared)) * transcript_bytes(federation)),
         seconds=len(runs) * own_runs + sum(SECONDS_PER_CASE + optimising[case.attack] for case in cases),
         power_seconds=sum(
             check.cases * (SECONDS_PER_CASE + check.optimising) + check.running for check in planted.values()

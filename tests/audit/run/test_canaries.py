@@ -269,3 +269,22 @@ def test_canary_gradients_need_a_network_without_batch_norm() -> None:
     federation = prepare(make_plan(plan, Path.cwd()), "none", 0).federation
     with pytest.raises(BadInput, match="BatchNorm"):
         put_canaries(federation, part, 0, lambda federation, records, client, draws: records)
+
+
+def test_a_run_with_canaries_that_failed_is_reported(tmp_path: Path) -> None:
+    """Canary updates so long that training with them diverges, while training without them does not."""
+    plan = plan_of(canaries={"clients": 2, "norm": 1e9}, federation={"rounds": 8})
+    ended = run_audit(make_plan(plan, tmp_path), tmp_path / "out", power=False)
+    assert ended.failed == 0
+    (one,) = ended.document["canaries"]
+    assert one["low"] is None and one["method"] is None and "training diverged" in one["reason"].lower()
+    assert "a run that failed" in build_report(ended.folder).read_text(encoding="utf-8")
+
+
+def test_a_defence_of_the_users_is_measured(tmp_path: Path) -> None:
+    parts = {
+        "defence": [{"factory": "fedxray.defences.noise:GaussianNoise", "scale": 1.0}],
+        "canaries": {"clients": 30},
+    }
+    rows = run_audit(make_plan(plan_of(**parts), tmp_path), tmp_path / "out", power=False).document["canaries"]
+    assert 0 < row(rows, "client", "replies")["low"] < gaussian_epsilon(math.sqrt(2), DELTA)
