@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,9 @@ DATASETS: Mapping[str, str] = {
     "flights": "fedxray.data.tables:flights",
     "leaf-synthetic": "fedxray.data.bundled:leaf_synthetic",
 }
+
+WRITER = "writer"  # the subject of data sets whose owners are people
+WRITTEN = ("mnist", "mnist-by-writer", "femnist", "femnist-like")
 
 # Meaning of every setting of a data set; "name.setting" where a data set gives it a meaning of its own.
 SETTINGS: Mapping[str, str] = {
@@ -78,6 +82,7 @@ def load(
     categorical: Sequence[str] = (),
     drop: Sequence[str] = (),
     scale_target: bool | None = None,
+    subject: str | None = None,
     seed: int = 0,
     ready: bool = False,
     **options: Any,
@@ -85,7 +90,8 @@ def load(
     """A data set of the catalogue by name, a user's own CSV file, image folder or NPZ file by path, or a schema's.
 
     `target` and `sensitive` are raw column names; `categorical` columns are categories although they hold numbers;
-    `drop` leaves columns out; `scale_target` standardises a regression target. Arrays of an NPZ file that are `ready`
+    `drop` leaves columns out; `scale_target` standardises a regression target; `subject` identifies the person of each
+    record: a column, an array, or the "writer" of handwriting. Arrays of an NPZ file that are `ready`
     are used as they are, without any scaling. `seed` is for synthetic data; `options` are those of the loader.
     """
     origins = [origin for origin in (name, path, schema) if origin is not None]
@@ -108,7 +114,9 @@ def load(
             settings["seed"] = seed
         _check_settings(f"data set {name}", function, settings)
         plugin = plugins.find("datasets", name, DATASETS, "data set")
-        return function(**settings) if plugin is None else _from_plugin(plugin, function, settings)
+        dataset = function(**settings) if plugin is None else _from_plugin(plugin, function, settings)
+        return dataset if subject is None else _by_writer(name, dataset, subject)
+    settings |= {} if subject is None else {"subject": subject}
     if schema is not None:
         from fedxray.data.schema import by_schema
 
@@ -118,6 +126,17 @@ def load(
     function = _own_loader(own, ready)
     _check_settings(f"file {shown(own.name)}", function, settings)
     return function(own, **settings)
+
+
+def _by_writer(name: str, dataset: Dataset, subject: str) -> Dataset:
+    """The data set with its writers, who are its owners, as the people of its records."""
+    if subject != WRITER or name not in WRITTEN or dataset.owner is None:
+        expected = f'"{WRITER}" of {", ".join(WRITTEN)}, or a column of your own data'
+        got = f"{shown(subject)} of {shown(name)}"
+        raise BadInput("subject", expected=expected, got=got, remedy="Leave subject out.")
+    from fedxray.data.subjects import number_subjects
+
+    return replace(dataset, subject=number_subjects(dataset.owner.numpy()))
 
 
 def options_of(name: str) -> tuple[str, ...]:

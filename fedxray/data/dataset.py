@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedxray.data.checks import shown
 from fedxray.errors import BadInput, unknown_name
+from fedxray.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,7 @@ class Dataset:
     raw: Mapping[str, np.ndarray] = field(default_factory=dict)  # raw columns, as long as x
     owner: Tensor | None = None  # [records] int64: the natural client of a record (writer, airline, state)
     owners: tuple[str, ...] = ()  # the names of owner 0, 1, ..., where they have any
+    subject: Tensor | None = None  # [records] int64: the person of each, where some have several records
     private: bool = False  # a user's own data: contents are never shown unless asked for
     note: str = ""  # for readers of a report: synthetic, stand-in, source
     remarks: tuple[str, ...] = ()  # on how a user's own file was read, for a dry run
@@ -125,6 +127,10 @@ class Dataset:
     def __len__(self) -> int:
         """Number of records."""
         return int(self.x.shape[0])
+
+    def records(self, index: Tensor) -> Records:
+        """The records at these indices [n], in their order."""
+        return Records(self.x, self.y, self.subject).take(index)
 
     def __repr__(self) -> str:
         """Name, sizes and names of columns; no value of a record."""
@@ -138,6 +144,7 @@ class Records:
 
     x: Tensor  # [records, ...]
     y: Tensor  # [records]
+    subject: Tensor | None = setting(None, "The person of each record [records], for scoring only.", later=True)
 
     def __len__(self) -> int:
         """Number of records."""
@@ -149,12 +156,14 @@ class Records:
 
     def take(self, index: Tensor) -> Records:
         """The records at these indices [n], in their order."""
-        return Records(self.x[index], self.y[index])
+        return Records(self.x[index], self.y[index], None if self.subject is None else self.subject[index])
 
 
 def union(parts: tuple[Records, ...]) -> Records:
     """The records of several parts in one, in their order."""
-    return Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+    people = [part.subject for part in parts if part.subject is not None]
+    subject = torch.cat(people) if len(people) == len(parts) else None
+    return Records(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]), subject)
 
 
 # The use of each record by a node: trained on, held out, or public (of no client)

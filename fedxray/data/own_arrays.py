@@ -13,12 +13,14 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedxray.data.checks import (
     check_size,
@@ -33,6 +35,7 @@ from fedxray.data.checks import (
 from fedxray.data.dataset import USE, Column, Dataset, Space, check_uses
 from fedxray.data.encode import MOST_COLUMNS, check_sensitive, make_images, make_table, owners_of, spell_category
 from fedxray.data.own_csv import check_names
+from fedxray.data.subjects import number_subjects
 from fedxray.errors import BadInput, some
 
 MOST_CLASSES = 10_000
@@ -90,20 +93,24 @@ def own_npz(
     categorical: Sequence[str] = (),
     scale_target: bool | None = None,
     size: object = None,
+    subject: str | None = None,
 ) -> Dataset:
-    """Images [n, h, w], [n, h, w, c] or [n, c, h, w], or a table [n, columns] named x0, x1, ..., with y."""
+    """Images [n, h, w], [n, h, w, c] or [n, c, h, w], or a table [n, columns] named x0, x1, ..., with y.
+
+    `subject` names an array that identifies the person of each record.
+    """
     arrays = _checked_arrays(path, ("x", "y"))
-    x, y, client = arrays["x"], arrays["y"], arrays.get("client")
+    x, y, client, people = arrays["x"], arrays["y"], arrays.get("client"), _subjects(path, arrays, subject)
     if x.ndim == 2:
         if size is not None:
             raise BadInput("size", expected="images", got="a table", remedy="Leave size out.")
-        return _table(path, x, y, client, sensitive, categorical, scale_target)
+        return replace(_table(path, x, y, client, sensitive, categorical, scale_target), subject=people)
     given = {"sensitive": sensitive, "categorical": categorical or None, "scale_target": scale_target}
     for argument in (key for key, value in given.items() if value is not None):
         raise BadInput(argument, expected="a table", got="images", remedy=f"Leave {argument} out.")
     classes, labels = _classes(path, y)
     pixels = _pixels(path, x)
-    return make_images(
+    images = make_images(
         plain_name(path.name),
         pixels,
         labels,
@@ -113,6 +120,23 @@ def own_npz(
         private=True,
         note="A user's own images.",
     )
+    return replace(images, subject=people)
+
+
+def _subjects(path: Path, arrays: Mapping[str, NDArray[Any]], subject: str | None) -> Tensor | None:
+    """The number [records] of every record's person; None where no array is named."""
+    if subject is None:
+        return None
+    others = [name for name in arrays if name not in ("x", "y")]
+    if subject not in others:
+        expected, remedy = f"an array of {plain_name(path.name)} beside x and y", f"It has: {some(others) or 'none'}."
+        raise BadInput("subject", expected=expected, got=shown(subject), remedy=remedy)
+    values = arrays[subject]
+    if values.shape != (len(arrays["x"]),) or values.dtype.kind not in "biuU":
+        expected = f"one whole number or text for each of {len(arrays['x'])} records"
+        got = f"{values.dtype} of shape {values.shape}"
+        raise BadInput("subject", expected=expected, got=got, remedy="Number the people from 0.")
+    return number_subjects(values)
 
 
 def _table(
@@ -229,12 +253,14 @@ def ready_npz(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     use: str | None = None,
+    subject: str | None = None,
 ) -> Dataset:
     """Arrays x [n, columns] or images [n, channels, height, width], and y, all used as they are.
 
     `groups` names positions of x that encode one raw column, as { region = [3, 4, 5] }; a table's other columns are
     called x0, x1, ... `classes` is their number where not all occur in y; `mean` and `std` are the constants by which
-    images were normalised, so that pixels can be shown; `use` names an array of words of `USES`.
+    images were normalised, so that pixels can be shown; `use` names an array of words of `USES`,
+    `subject` one that identifies the person of each record.
     """
     for argument, value, kinds in (("groups", groups, Mapping), ("mean", mean, Sequence), ("std", std, Sequence)):
         if value is not None and not isinstance(value, kinds):
@@ -255,6 +281,7 @@ def ready_npz(
         raw=raw,
         owner=None if owner is None else torch.from_numpy(owner),
         owners=owners,
+        subject=_subjects(path, arrays, subject),
         private=True,
         note="A user's own arrays, as the network gets them.",
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedxray.data.checks import check_size, names, plain_name, read_bytes, shown, unknown_column
 from fedxray.data.dataset import USE, Dataset, check_uses
 from fedxray.data.encode import MOST_COLUMNS, distinct, make_table
+from fedxray.data.subjects import number_subjects
 from fedxray.errors import BadInput, check_one_of, some
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
@@ -63,13 +64,14 @@ def own_csv(
     missing: str | None = None,
     scale_target: bool | None = None,
     use: str | None = None,
+    subject: str | None = None,
 ) -> Dataset:
     """The table in a CSV file with a header; numbers are standardised, text becomes categories.
 
     `target` is predicted, `sensitive` is the column to protect, `categorical` lists columns that are categories
     although they hold numbers, `drop` those to leave out, `keep` those to learn from although they look like
     identifiers or dates. `missing` is the treatment of missing values (`HANDLINGS`). `use` names a column with the use
-    of each record, which is no feature.
+    of each record, `subject` one that identifies its person; neither is a feature.
     """
     cells = read_cells(path)
     listed = {
@@ -77,12 +79,15 @@ def own_csv(
         "drop": names("drop", drop),
         "keep": names("keep", keep),
     }
-    for argument, found in (*listed.items(), ("use", (use,) if use else ())):
+    apart = {"use": use, "subject": subject}  # columns that are no features
+    for argument, found in (*listed.items(), *((key, (name,)) for key, name in apart.items() if name is not None)):
         for name in found:
             if name not in cells.columns:
                 raise unknown_column(argument, name, path.name, list(cells.columns))
     as_category, dropped = frozenset(listed["categorical"]), frozenset(listed["drop"])
-    columns = [name for name in cells.columns if name not in dropped and name != use]
+    columns = [name for name in cells.columns if name not in dropped and name not in apart.values()]
+    if subject is not None:
+        _check_subject(cells, subject, (target, sensitive))
     target = _check_columns(path.name, columns, dropped, target, sensitive)
     cells, gaps, remark = _handle_missing(path, cells, columns, missing, as_category, (target, sensitive))
     read = {name: _column(cells, name, gaps.get(name, frozenset()), name in as_category, missing) for name in columns}
@@ -107,7 +112,8 @@ def own_csv(
         private=True,
         note="A user's own table.",
     )
-    return replace(table, remarks=(*remark, *kept))
+    people = None if subject is None else number_subjects(np.array(cells.columns[subject]))
+    return replace(table, subject=people, remarks=(*remark, *kept))
 
 
 def read_cells(path: Path) -> Cells:
@@ -192,6 +198,16 @@ def _check_columns(file: str, columns: list[str], dropped: Set[str], target: str
             "drop", expected="at least one column beside the target", got="none", remedy="Drop fewer columns."
         )
     return target
+
+
+def _check_subject(cells: Cells, subject: str, learned: Sequence[str | None]) -> None:
+    """Refuse a record without a person, and a column that is the target or sensitive."""
+    if subject in learned:
+        expected = "a column that is neither the target nor sensitive"
+        raise BadInput("subject", expected=expected, got=shown(subject), remedy="Choose another.")
+    for row in sorted(_gaps(cells.columns[subject], as_category=False))[:1]:
+        remedy = "Fill it in, or remove the line."
+        raise cells.bad_cell(subject, row, "a person for every record", "no value", remedy)
 
 
 def _handle_missing(

@@ -1,14 +1,15 @@
 """The division of a data set: a public share, and for each client records to train on and to hold out.
 
 Order of draws: the public share first, then the partition of the rest among clients, then the held-out records of each
-client. So a larger `limit` only adds training records.
+client. So a larger `limit` only adds training records. Where records have subjects, all draws are of people: each
+stands for all of its records.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedxray.data.checks import plain_name, share, whole_number
 from fedxray.data.dataset import USE, Dataset, rows_by_use
 from fedxray.data.encode import spell_category
 from fedxray.data.partition import PARTITIONS, Division, as_ranges, raw_column, too_many_clients
+from fedxray.data.subjects import check_one_client_each, check_one_use_each, records_by_subject, set_aside
 from fedxray.errors import BadInput, some, unknown_key, unknown_name
 from fedxray.lookup import load
 from fedxray.seeds import fork, permutation
@@ -28,13 +30,17 @@ MOST_VALUES = 5  # of a column that the name of one client lists
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Indices of records by use; no record has two uses, only `att-faces` gives one record to several clients."""
+    """Indices of records by use; no record has two uses, only `att-faces` gives one record to several clients.
+
+    No person is on two sides: `others` are records of people of the client, trained on or held out, that are left out.
+    """
 
     train: tuple[Tensor, ...]  # one [records] int64 per client
     holdout: tuple[Tensor, ...]  # one [records] int64 per client, never trained on
     public: Tensor  # [records] int64, belongs to no client
     names: tuple[str, ...] = ()  # one per client, empty where the data has none for it
     dropped: int = 0  # records without a use: beyond a limit, or left out by the partition
+    others: tuple[Tensor, ...] = ()  # one [records] int64 per client, where a share of every person's is set aside
 
 
 def split(
@@ -45,30 +51,75 @@ def split(
     holdout: float = 0.1,
     public: float = 0.1,
     limit: int | None = None,
+    subject_holdout: float = 0.0,
     seed: int,
     **options: Any,
 ) -> Split:
     """Divide a data set among clients.
 
     `holdout` is the share of each client's records that is never trained on, `public` the share of all records that
-    goes to no client, `limit` the largest number of training records of a client. `options` are those of the partition.
+    goes to no client, `limit` the largest number of training records of a client. Where records have subjects, both are
+    shares of the people, and `subject_holdout` is the share of every person's records that is set aside. `options` are
+    those of the partition.
     """
     clients = whole_number("clients", clients)
-    shares = share("holdout", holdout), share("public", public)
+    shares = share("holdout", holdout), share("public", public), share("subject_holdout", subject_holdout)
+    subject = dataset.subject
+    if subject is None and subject_holdout:
+        remedy = "Name the column of the person with subject, or leave it out."
+        raise BadInput("subject_holdout", expected="data with a subject", got=subject_holdout, remedy=remedy)
     if limit is not None:
         whole_number("limit", limit)
     if USE in dataset.raw:
         return _as_used(dataset, clients, partition, limit)
-    if clients > len(dataset):
-        raise too_many_clients(clients, len(dataset), "the number of records")
-    common, rest = _take_public(len(dataset), shares[1], seed)
     least = 2 if shares[0] > 0 else 1
-    task = Division(dataset=dataset, members=rest, clients=clients, least=least, seed=seed)
+    drawn = _drawn_units(dataset, partition, clients, least)
+    common, rest = _take_public(len(drawn), shares[1], seed)
+    task = Division(dataset=dataset, members=drawn[rest], clients=clients, least=least, seed=seed)
     parts = _divide(partition, task, options)
-    train, held = _take_holdout(parts, shares[0], limit, seed)
-    used = torch.unique(torch.cat([common, *train, *held]))
+    train, held = _take_holdout(parts, shares[0], limit if subject is None else None, seed)
+    divided = Split(train=train, holdout=held, public=drawn[common])
+    if subject is not None:
+        divided = _with_all_records(divided, subject, limit, shares[2], seed)
+    used = torch.unique(torch.cat([divided.public, *divided.train, *divided.holdout, *divided.others]))
     names = client_names(dataset, partition, parts, options.get("column"))
-    return Split(train=train, holdout=held, public=common, names=names, dropped=len(dataset) - len(used))
+    return replace(divided, names=names, dropped=len(dataset) - len(used))
+
+
+def _drawn_units(dataset: Dataset, partition: str, clients: int, least: int) -> Tensor:
+    """What is drawn and divided, as indices of records: all of them, or the first of every person."""
+    subject = dataset.subject
+    if subject is None:
+        if clients > len(dataset):
+            raise too_many_clients(clients, len(dataset), "the number of records")
+        return torch.arange(len(dataset), device="cpu")
+    people = records_by_subject(subject)
+    if clients * least > len(people):
+        of_each = f"{least} of each client's from {len(people):,} people"
+        raise too_many_clients(clients, len(people) // least, of_each)
+    if partition == "as-given" and dataset.owner is not None:
+        check_one_client_each(subject, dataset.owner)
+    return torch.stack([rows[0] for rows in people])
+
+
+def _with_all_records(divided: Split, subject: Tensor, limit: int | None, aside: float, seed: int) -> Split:
+    """A division of people by their first records as one of all their records."""
+    kept, others = set_aside(records_by_subject(subject), aside, seed)
+
+    def of(people: Tensor, records: list[Tensor]) -> Tensor:
+        return torch.cat([people[:0], *(records[person] for person in subject[people].tolist())])
+
+    train = [of(people, kept)[:limit] for people in divided.train]
+    both = [torch.cat(sides) for sides in zip(divided.train, divided.holdout, strict=True)]
+    return replace(
+        divided,
+        train=tuple(
+            rows[permutation(len(rows), fork(seed, "split", "order", client))] for client, rows in enumerate(train)
+        ),
+        holdout=tuple(of(people, kept) for people in divided.holdout),
+        public=torch.cat([of(divided.public, kept), of(divided.public, others)]).sort().values,
+        others=tuple(of(people, others) for people in both) if aside > 0 else (),
+    )
 
 
 def _as_used(dataset: Dataset, clients: int, partition: str, limit: int | None) -> Split:
@@ -79,6 +130,8 @@ def _as_used(dataset: Dataset, clients: int, partition: str, limit: int | None) 
         remedy = "Add them, or leave use out."
         raise BadInput("use", expected=expected, got=got, remedy=remedy)
     train, held, public = rows_by_use(dataset.raw[USE])
+    if dataset.subject is not None:
+        check_one_use_each(dataset.subject, (train, held, public))
     owners = dataset.owner[train].unique().tolist()
     if len(owners) != clients:
         expected, remedy = f"{len(owners)}, the owners of records for training", f"Set clients = {len(owners)}."

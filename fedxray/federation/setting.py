@@ -145,7 +145,7 @@ def check_defence(model: nn.Module, hooks: Hooks) -> None:
 # The federation
 
 Recorded = Literal["all", "last"] | str | tuple[int, ...]  # a plan's `record`: which rounds are kept
-IN_TRUTH = ("space", "model", "recipe", "defence", "rounds")  # fields that a truth takes over as they are
+IN_TRUTH = ("space", "model", "recipe", "defence", "rounds", "others")  # fields that a truth takes over as they are
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
 
@@ -166,6 +166,7 @@ class Federation:
     secure_aggregation: bool = False
     record: Recorded = "all"
     holdout: tuple[Records, ...] = ()  # by client, never trained on; empty for none
+    others: tuple[Records, ...] = ()  # by client, records set aside of people trained on and held out; empty for none
     public: Records | None = None  # of no client
     planted: Callable[[ClientJob], ClientJob] | None = (
         None  # changes clients' work in a round, for an auditor's canaries
@@ -219,12 +220,14 @@ def in_dtype(federation: Federation, name: str) -> Federation:
         model=copy.deepcopy(federation.model).to(dtype),
         clients=tuple(_cast(records, dtype) for records in federation.clients),
         holdout=tuple(_cast(records, dtype) for records in federation.holdout),
+        others=tuple(_cast(records, dtype) for records in federation.others),
         public=None if federation.public is None else _cast(federation.public, dtype),
     )
 
 
 def _cast(records: Records, dtype: torch.dtype) -> Records:
-    return Records(records.x.to(dtype), records.y.to(dtype) if records.y.is_floating_point() else records.y)
+    y = records.y.to(dtype) if records.y.is_floating_point() else records.y
+    return replace(records, x=records.x.to(dtype), y=y)
 
 
 def recorded_rounds(record: Recorded, rounds: int) -> set[int]:

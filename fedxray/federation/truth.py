@@ -33,6 +33,7 @@ class Truth:
     public: Records  # of no client
     seed: int
     rounds: int
+    others: tuple[Records, ...] = ()  # by client, set aside of people trained on and held out; empty for none
 
     def __repr__(self) -> str:
         """Numbers of records and names of the settings; no value of a record."""
@@ -45,7 +46,7 @@ class Truth:
         """A text that changes with any record, parameter or buffer, so that a change in place is noticed."""
         network = dict(self.model.named_parameters()), dict(self.model.named_buffers())
         # Joined, since every case asks and there may be thousands of clients.
-        held = [(list(map(len, part)), union(part)) for part in (self.train, self.holdout) if part]
+        held = [(list(map(len, part)), union(part)) for part in (self.train, self.holdout, self.others) if part]
         return f"{derive_seed(0, held, self.public, *network):016x}"
 
     @cached_property

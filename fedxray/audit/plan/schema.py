@@ -125,6 +125,16 @@ class DataPart(OpenSection):
     public: Share = key(
         0.1, "a share from 0 up to but below 1", "of all records, goes to no client: floors, imputation, priors"
     )
+    subject: str | None = key(
+        None,
+        'a column, an array of an .npz, or "writer" of handwriting',
+        "whose record it is: people with several are split and judged whole; never a feature",
+    )
+    subject_holdout: Share = key(
+        0.0,
+        "a share from 0 up to but below 1",
+        "of every person's records, never trained on: does a person show by other records?",
+    )
     schema_file: str | None = key(
         None,
         "a TOML file",
@@ -624,6 +634,7 @@ def load_arguments(data: DataPart, folder: Path, seed: int) -> dict[str, Any]:
         "categorical": data.categorical,
         "drop": data.drop,
         "scale_target": data.scale_target,
+        "subject": data.subject,
         "seed": seed,
     }
 
@@ -647,6 +658,7 @@ def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
         "holdout": data.holdout,
         "public": data.public,
         "limit": data.limit,
+        "subject_holdout": data.subject_holdout,
         "seed": seed,
     }
 

@@ -23,8 +23,9 @@ from fedxray.audit.recorded.describe import whole_facts
 from fedxray.audit.recorded.recipe import KnownRecipe, RecipeSearch, find_recipe, known_recipe, listed
 from fedxray.audit.run.comparisons import CaseContext, grant_names
 from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_data
-from fedxray.data.dataset import USE, Dataset, Records, rows_by_use
+from fedxray.data.dataset import USE, Dataset, rows_by_use
 from fedxray.data.split import Split, split
+from fedxray.data.subjects import check_one_use_each
 from fedxray.defences.base import Defence
 from fedxray.errors import BadInput, Refused, printable, some
 from fedxray.federation.recording.format import ARRAYS, MESSAGES, RecordedMessage
@@ -155,15 +156,12 @@ def prepare_recorded(plan: Plan, defence: str, seed: int, stated: Defence | None
     owner = owner_of(plan, chosen)
     known = known_recipe(plan, chosen)
 
-    def records(index: torch.Tensor) -> Records:
-        return Records(dataset.x[index], dataset.y[index])
-
     part = plan.defence_of(defence)
     federation = Federation(
         space=dataset.space,
-        clients=(records(parts.train[0]),),
-        holdout=(records(parts.holdout[0]),),
-        public=records(parts.public),
+        clients=(dataset.records(parts.train[0]),),
+        holdout=(dataset.records(parts.holdout[0]),),
+        public=dataset.records(parts.public),
         model=with_frozen(model, chosen),
         recipe=known.part.recipe(default_loss(dataset.space.target)),
         rounds=chosen.rounds[-1] + 1,
@@ -302,6 +300,8 @@ def parts_of(plan: Plan, dataset: Dataset, chosen: Chosen, seed: int) -> Split:
     """Return which records the node trained on, held out, and which are public."""
     if USE in dataset.raw:
         train, held, public = rows_by_use(dataset.raw[USE])
+        if dataset.subject is not None:
+            check_one_use_each(dataset.subject, (train, held, public))
         return Split(train=(train,), holdout=(held,), public=public, names=("",))
     if plan.data.clients == 1 and plan.data.path is not None:
         every = torch.arange(len(dataset), device="cpu")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -55,6 +56,7 @@ def understood(prepared: Prepared) -> list[str]:
         ("learns", _target(dataset)),
         *columns,
         *(("", remark) for remark in dataset.remarks),
+        *_people(dataset),
         *_clients(parts, prepared.seed),
         ("public", f"{len(parts.public):,} records that belong to no client"),
     ]
@@ -145,6 +147,14 @@ def _group(column: Column, records: int) -> str:
     """Return a column with its number of categories, marked where they are suspiciously many."""
     count = len(column.categories)
     return f"{column.name} ({count}{'!' if count > max(MANY_VALUES, records // 20) else ''})"
+
+
+def _people(dataset: Dataset) -> list[tuple[str, str]]:
+    """Return how many people the records are of, where they have subjects."""
+    if dataset.subject is None:
+        return []
+    each = torch.bincount(dataset.subject)
+    return [("people", f"{len(each):,}, with {int(each.min()):,} to {int(each.max()):,} records each")]
 
 
 def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:

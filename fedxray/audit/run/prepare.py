@@ -63,16 +63,14 @@ def prepare(plan: Plan, defence: str, seed: int, *, stated: Defence | None = Non
     check_dtype(plan, model)
     model = model.to(dataset.x.dtype)
 
-    def records(index: torch.Tensor) -> Records:
-        return Records(dataset.x[index], dataset.y[index])
-
     record, part = plan.federation.record, plan.defence_of(defence)
     stated = stated if part.is_own else None
     federation = Federation(
         space=dataset.space,
-        clients=tuple(records(index) for index in parts.train),
-        holdout=tuple(records(index) for index in parts.holdout),
-        public=records(parts.public),
+        clients=tuple(map(dataset.records, parts.train)),
+        holdout=tuple(map(dataset.records, parts.holdout)),
+        others=tuple(map(dataset.records, parts.others)),
+        public=dataset.records(parts.public),
         model=model,
         recipe=plan.federation.recipe(default_loss(dataset.space.target)),
         rounds=plan.federation.rounds,
