@@ -23,9 +23,12 @@ from fedxray.federation.truth import Truth, statistics_of_round
 from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation
 
-# Records asked about: those trained on, held-out ones in their place, or both mixed (scored on the held-out ones).
-Rows = Literal["train", "holdout", "mixed"]
-MIXED = ("public-attributes", "source-records")  # grants of which held-out records can be a part
+# Records asked about: those trained on, held-out ones in their place, or both mixed (scored on the held-out ones); of
+# membership also those set aside of people trained on and of people held out.
+Rows = Literal["train", "holdout", "mixed", "others"]
+# Grants that the rows change, where they do not change all: those of which held-out records can be a part, and those
+# of memberships.
+CHANGED = {"mixed": ("public-attributes", "source-records"), "others": ("target-records",)}
 
 
 def disclose(
@@ -41,8 +44,8 @@ def disclose(
 
     `seats` are the colluding clients. Controls ask about held-out records: with rows = "holdout" everything that
     describes records describes held-out ones instead, with rows = "mixed" they are among the training records asked
-    about and all else is unchanged. Only `bn-statistics` needs the transcript, since they depend on the models that the
-    client was sent.
+    about and all else is unchanged; with rows = "others" memberships are asked of records set aside. Only
+    `bn-statistics` needs the transcript, since they depend on the models that the client was sent.
     """
     values: dict[str, Any] = {}
     oracle: dict[str, Any] = {}
@@ -52,7 +55,7 @@ def disclose(
         value = (
             BY_ROUND[name](truth, _single(name, client), transcript)
             if name in BY_ROUND
-            else _GIVE[name](truth, client, tuple(seats), "train" if rows == "mixed" and name not in MIXED else rows)
+            else _GIVE[name](truth, client, tuple(seats), "train" if name not in CHANGED.get(rows, (name,)) else rows)
         )
         # A copy, since an attack may write into what it is given.
         given, key = (oracle, name) if name.startswith("oracle-") else (values, name.replace("-", "_"))
@@ -61,14 +64,19 @@ def disclose(
 
 
 def copied(value: Any) -> Any:
-    """The value with copies of its tensors, each with a memory of its own that holds nothing beside it."""
+    """The value with copies of its tensors, each with a memory of its own that holds nothing beside it.
+
+    Whose records are which person's is for scoring only.
+    """
+    if isinstance(value, Records):
+        return Records(copied(value.x), copied(value.y))
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
         return {key: copied(entry) for key, entry in value.items()}
     if isinstance(value, tuple):
         return tuple(map(copied, value))
-    if isinstance(value, Records | PublicAttributes | SourceRecords | LossOracle):
+    if isinstance(value, PublicAttributes | SourceRecords | LossOracle):
         return replace(value, **{entry.name: copied(getattr(value, entry.name)) for entry in fields(value)})
     return copy.deepcopy(value)
 
@@ -80,18 +88,27 @@ def records_in_question(truth: Truth, client: int | None, seats: tuple[int, ...]
     """
     if rows == "mixed":
         return union((records_in_question(truth, client, seats), records_in_question(truth, client, seats, "holdout")))
-    source = truth.train if rows == "train" else truth.holdout
+    source = {"train": truth.train, "holdout": truth.holdout, "others": truth.others}[rows]
     if client is not None:
         return source[client]
     return union(tuple(records for owner, records in enumerate(source) if owner not in seats))
 
 
-def membership_records(truth: Truth, client: int | None, seats: tuple[int, ...] = ()) -> tuple[Records, torch.Tensor]:
+def membership_records(
+    truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
+) -> tuple[Records, torch.Tensor]:
     """Members and non-members, mixed, and whether each is a member (for scoring only), [records] bool.
 
-    Non-members are held-out records of the same client, so that a difference of populations does not help.
+    Non-members are held-out records of the same client, so that a difference of populations does not help. Of records
+    set aside (rows = "others") members are those of people whose other records were trained on.
     """
     members = len(records_in_question(truth, client, seats))
+    if rows == "others":
+        aside, trained = records_in_question(truth, client, seats, rows), records_in_question(truth, client, seats)
+        assert aside.subject is not None and trained.subject is not None
+        aside = aside.take(_mixed_order(truth, aside, "set aside", -1 if client is None else client).to(aside.x.device))
+        assert aside.subject is not None
+        return aside, torch.isin(aside.subject, trained.subject).cpu()
     both = records_in_question(truth, client, seats, "mixed")
     if len(both) == members:
         remedy = "Set holdout = 0.1 in [data]."
@@ -305,7 +322,7 @@ _GIVE: dict[str, _Give] = {
     "labels": _labels,
     "label-counts": _label_counts,
     "public-attributes": _public_attributes,
-    "target-records": lambda truth, client, seats, rows: membership_records(truth, client, seats)[0],
+    "target-records": lambda truth, client, seats, rows: membership_records(truth, client, seats, rows)[0],
     "source-records": lambda truth, client, seats, rows: source_records(truth, client, seats, rows)[0],
     "own-data": _own_data,
     "public-records": lambda truth, client, seats, rows: truth.public,

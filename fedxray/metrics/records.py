@@ -134,6 +134,21 @@ def _share_below(values: Tensor, others: Tensor) -> Tensor:
     return (left + right).double() / (2 * len(others))
 
 
+def by_subject(score: Tensor, member: Tensor, subject: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For every person its mean normal score, whether its records are members', and its number; each [people].
+
+    Scores [n] become normal quantiles of their ranks among all records, so that no single record decides.
+    """
+    _check(score, member)
+    worst = torch.where(member, -math.inf, math.inf).to(score.device)
+    known = torch.where(score.isnan(), worst, score.double())
+    people, index = torch.unique(subject.to(score.device), return_inverse=True)
+    empty = known.new_zeros(len(people))
+    sums = empty.index_add(0, index, torch.special.ndtri(_share_below(known, known)))
+    inside = empty.index_add(0, index, member.to(known)) > 0
+    return sums / torch.bincount(index), inside, people
+
+
 def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
     """True-positive rate at the threshold with a false-positive rate of at most `fpr`, ties in random order.
 

@@ -31,7 +31,9 @@ from fedxray.metrics.images import Lpips, class_image_scores, image_scores
 from fedxray.metrics.models import Answer, Question, ask, distance_scores, fit_scores, signature, similarity
 from fedxray.metrics.records import (
     Scores,
+    auc,
     balanced_accuracy,
+    by_subject,
     category_scores,
     continuous_scores,
     from_records,
@@ -157,11 +159,17 @@ def _nearest(values: Tensor, codes: Tensor) -> Tensor:
 
 
 def _membership(evidence: Evidence, asked: _Question) -> Scores:
-    _, inside = membership_records(asked.truth, asked.client, asked.seats)
+    """Scores by record and, where records have subjects, by person; by person alone for records set aside."""
+    records, inside = membership_records(asked.truth, asked.client, asked.seats, asked.rows)
     guess = evidence.tensors["scores"]
     inside = inside.to(guess.device)
     scores = membership_scores(guess, inside)
-    return _with_formulas("membership", scores, guess, inside) if scores.means else scores
+    if not scores.means:
+        return scores
+    by_person = {} if records.subject is None else {"auc_subject": auc(*by_subject(guess, inside, records.subject)[:2])}
+    if asked.rows == "others":
+        return Scores(means={"auc_subject_other": by_person["auc_subject"]}, records={})
+    return _with_formulas("membership", replace(scores, means={**scores.means, **by_person}), guess, inside)
 
 
 def _sources(evidence: Evidence, asked: _Question) -> Scores:

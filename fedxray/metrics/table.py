@@ -67,6 +67,12 @@ METRICS: dict[str, Metric] = {
         "attributes", 0.05, "share of values inferred within the tolerance (a tenth of the column's range)"
     ),
     "auc": _up("membership", 0.05, "ROC AUC, members vs non-members (0.5 = chance)"),
+    "auc_subject": _up(
+        "membership", 0.05, "ROC AUC by person, people with records in training vs people without (0.5 = chance)"
+    ),
+    "auc_subject_other": _up(
+        "membership", 0.05, "ROC AUC by person, from records of theirs that were never trained on (0.5 = chance)"
+    ),
     "tpr_at_1pct_fpr": _up(
         "membership", 0.05, "true-positive rate at a false-positive rate of 1 % (from 1,000 non-members on)"
     ),
@@ -124,6 +130,7 @@ METRICS: dict[str, Metric] = {
     "training_accuracy": _up("model", 0.05, "share of the client's training records that the model predicts correctly"),
     "training_mape": _down("model", 0.05, "mean relative error of the model on the client's training records"),
 }
+BY_PERSON = ("auc_subject", "auc_subject_other")  # metrics whose unit is a person with several records
 PAPER_VARIANT = re.compile(r"(psnr|ssim)_(awa|curious)$")  # as the paper computes it
 # The primary metric of a kind of evidence.
 MAIN_METRIC: dict[str, str] = {

@@ -17,12 +17,13 @@ SHARES = frozenset(
     | {"label_accuracy", "values_recovered", "mape", "training_accuracy", "training_mape"}
 )
 # Metrics within 0 and 1: charts and intervals stay within.
-BOUNDED = SHARES - {"mape", "training_mape"} | {"auc", "ssim", "class_ssim"}
+BOUNDED = SHARES - {"mape", "training_mape"} | {"auc", "auc_subject", "auc_subject_other", "ssim", "class_ssim"}
 # Metrics without an upper end that are never negative.
 NOT_NEGATIVE = frozenset({"mape", "training_mape", "lpips", "mse", "label_error", "parameter_distance"})
 # Decimals of the others, fixed so that numbers of one column can be compared at sight.
 DECIMALS: Mapping[str, int] = {
-    "auc": 3, "ssim": 3, "class_ssim": 3, "lpips": 3, "zest": 3, "parameter_distance": 3, "mse": 4, "label_error": 1,
+    "auc": 3, "auc_subject": 3, "auc_subject_other": 3,
+    "ssim": 3, "class_ssim": 3, "lpips": 3, "zest": 3, "parameter_distance": 3, "mse": 4, "label_error": 1,
     "psnr": 1, "class_psnr": 1, "own_psnr": 1, "training_loss": 3,
 }  # fmt: skip
 UNITS: Mapping[str, str] = {"psnr": "dB", "class_psnr": "dB", "own_psnr": "dB", "label_error": "examples"}

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from fedxray.audit.judge.verdict import is_unproven
 from fedxray.metrics import units
+from fedxray.metrics.table import BY_PERSON
 from fedxray.report import words
 from fedxray.report.rows import Row
 
@@ -143,7 +144,8 @@ def _not_luck(row: Row) -> str:
     if row["test"] == "swap":
         return f"Not luck: {_swapped(row)} ({_adjusted(row)})."
     if row["test"] == "split":
-        apart = "records that were trained on score above those held out at random"
+        who = "people whose records" if row["metric"] in BY_PERSON else "records that"
+        apart = f"{who} were trained on score above those held out at random"
         return f"Not luck: {apart} ({_adjusted(row)})."
     return f"Not luck: the gain repeats over {words.count(runs, 'run')} ({_adjusted(row)})."
 

@@ -58,6 +58,9 @@ class RoundsBreakdown:
     lines: tuple[BreakdownLine, ...]
 
 
+NOUNS = ("record", "person")  # what a score is about, with its number
+
+
 def breakdowns(document: Mapping[str, Any]) -> list[Breakdown]:
     """Return the strongest leaks, each with its most exposed clients, classes and records."""
     leaks = sorted((row for row in judged(document) if row["state"] == "leaks"), key=severity)
@@ -134,7 +137,7 @@ def _records(cases: Sequence[Case], row: Row) -> list[tuple[str, str, str]]:
     listed.sort(key=lambda item: item[:4])
     return [
         (
-            f"client {client}, seed {seed}, record {record['record']}",
+            f"client {client}, seed {seed}, " + " ".join(f"{noun} {record[noun]}" for noun in NOUNS if noun in record),
             units.value(record["value"], row["metric"]),
             "" if record.get("sure") is None else units.short(record["sure"]),
         )

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from fedxray.adversary.grants import GRANTS
 from fedxray.errors import BadInput, printable
 from fedxray.metrics import units
-from fedxray.metrics.table import base_metric, metric as metric_named
+from fedxray.metrics.table import BY_PERSON, base_metric, metric as metric_named
 
 Row = Mapping[str, Any]
 
@@ -57,6 +57,10 @@ LEVEL_MEANINGS: Mapping[str, str] = {
     "population": "Population: other clients' messages and held-out records give as much, so the attack also works for "
     "people outside the training data.",
 }
+OF_PEOPLE = "Person: people with records in training are exposed more than people held out."
+HELPS_PEOPLE = (
+    "What helps: noise in training (dp-sgd) for an epsilon that holds for a person: the records of one add up."
+)
 BY_ANYONE = "Population: anyone who holds the trained model can do this, also for people outside the training data."
 HELPS: Mapping[str, str] = {  # what helps against a leak of this level
     "record": "What helps: noise in training (dp-sgd), which bounds what one record reveals.",
@@ -115,6 +119,8 @@ def level_words(row: Row) -> str:
     """Return the level of a leak and what follows from it."""
     if row["kind"] == "population" and "global-model" in row["controls"]:
         return BY_ANYONE
+    if row["kind"] == "record" and row["metric"] in BY_PERSON:
+        return OF_PEOPLE
     return LEVEL_MEANINGS.get(row["kind"] or "", NO_LEVEL)
 
 
@@ -124,6 +130,8 @@ def help_words(row: Row, column: str | None) -> str:
         return ENCRYPT
     if row["kind"] == "client" and row["role"] in ("secure-aggregation", "curious-client"):
         return HIDDEN
+    if row["kind"] == "record" and row["metric"] in BY_PERSON:
+        return HELPS_PEOPLE
     left_out = "" if column is None else f"leaving {quoted(column)} out of training, or "
     return HELPS.get(row["kind"] or "", "").format(column=left_out)
 
@@ -151,6 +159,10 @@ FINDINGS: Mapping[str, str] = {
     "balanced_accuracy": "{who} infers {what} correctly for {score} of records, averaged over its categories.",
     "within_tolerance": "{who} infers {what} within the tolerance for {score} of records.",
     "auc": "{who} separates members from non-members with a ROC AUC of {score} (0.5 = chance).",
+    "auc_subject": "{who} separates people with records in training from others with a ROC AUC of {score} "
+    "(0.5 = chance), by all of a person's records together.",
+    "auc_subject_other": "{who} separates people with records in training from others with a ROC AUC of {score} "
+    "(0.5 = chance), by records of theirs that were never trained on.",
     "tpr_at_1pct_fpr": "{who} identifies {score} of the members at a false-positive rate of 1 %.",
     "tpr_at_0p1pct_fpr": "{who} identifies {score} of the members at a false-positive rate of 0.1 %.",
     "psnr": "{who} reconstructs training images with a PSNR of {score} (recognisable from about 20 dB).",
@@ -193,7 +205,8 @@ def finding_words(role: str, metric: str, score: str, secret: str | None) -> str
 
 
 METRIC_NAMES: Mapping[str, str] = {
-    "auc": "ROC AUC", "tpr_at_1pct_fpr": f"TPR at 1{units.GLUE}% FPR", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS",
+    "auc": "ROC AUC", "auc_subject": "ROC AUC by person", "auc_subject_other": "ROC AUC by person, other records",
+    "tpr_at_1pct_fpr": f"TPR at 1{units.GLUE}% FPR", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS",
     "tpr_at_0p1pct_fpr": f"TPR at 0.1{units.GLUE}% FPR",
     "mse": "mean squared error", "class_ssim": "SSIM of classes", "class_psnr": "PSNR of classes", "zest": "Zest",
     "rec": "recognisable images", "retrieval": "identified images",

@@ -29,7 +29,7 @@ KEYS = ("attack", "role", "defence", "metric", "limit")
 REQUIRED = ("attack", "metric", "limit")
 LARGEST = 1_000_000  # bytes of a policy
 MEAN = ("mean", "mean_low", "mean_high")
-CHANCE = {"auc": 0.5}  # floors that are the same in every audit
+CHANCE = {"auc": 0.5, "auc_subject": 0.5, "auc_subject_other": 0.5}  # floors that are the same in every audit
 RANK = {"pass": 0, "inconclusive": 1, "fail": 2}
 
 Row = Mapping[str, Any]

@@ -16,6 +16,7 @@ from itertools import product
 from typing import Any, Literal
 
 from fedxray.audit.judge.statistics import SEEN_MARGINS, SETTLED_BY, Interval
+from fedxray.metrics.table import BY_PERSON
 from fedxray.metrics.units import between, margin_of, value as score_words
 
 Verdict = Literal["leaks", "no leak found", "inconclusive"]
@@ -52,7 +53,7 @@ PERFECT_GUESSES = {
     "majority": "nearly all records have the same value",
 }
 TESTS = {
-    "split": "split test: members score above held-out records",
+    "split": "split test: members score above held-out {who}",
     "swap": "swap test: the right messages beat those of other clients",
     "runs": "run test over {runs} runs",
 }
@@ -275,7 +276,8 @@ def _leak_words(given: VerdictInput) -> str:
 
 
 def _luck_words(given: VerdictInput) -> str:
-    test = TESTS.get(given.test or "", "").format(runs=given.shown_after or given.runs)
+    who = "people" if given.metric in BY_PERSON else "records"
+    test = TESTS.get(given.test or "", "").format(runs=given.shown_after or given.runs, who=who)
     luck = f"not luck: p = {number(given.p_adjusted or 0.0)} after {count(given.family, 'row')} ({test})"
     return luck + ("" if given.drawn or given.test != "split" else f", {LIKE_OTHERS}")
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary import disclose
-from fedxray.adversary.disclose import attribute_rows, membership_records, records_in_question
+from fedxray.adversary.disclose import Rows, attribute_rows, membership_records, records_in_question
 from fedxray.adversary.grants import ROLES
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
@@ -40,11 +40,13 @@ from fedxray.data.dataset import Column, Dataset, Records, union
 from fedxray.federation.truth import Truth
 from fedxray.imaging import assignment, match, psnr
 from fedxray.metrics.images import class_image_closeness, image_closeness
-from fedxray.metrics.records import RATES, Scores, placements, recovered_values, row_closeness
+from fedxray.metrics.records import RATES, Scores, by_subject, placements, recovered_values, row_closeness
 from fedxray.metrics.table import metric as metric_named
 
 # Facts of an attack about the records of its own seat: they are never scored, but they may have been found.
 OWN = ("own_share", "own_images", "own_found", "own_psnr")
+
+OTHER = "auc_subject_other"  # membership by person from records set aside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +73,14 @@ def evaluate(context: CaseContext) -> CaseOutcome:
     """Run and score the attack, its floors and its controls."""
     view = context.view(context.attack)
     guess = finite(context.score(context.infer(context.attack, view, own=True)))
+    aside = _about_others(context) if guess.scores.means else None
+    if aside is not None:
+        guess = replace(guess, scores=replace(guess.scores, means={**guess.scores.means, **aside.scores.means}))
     evidence, swaps = _without_own_facts(context, guess.evidence), swaps_of(context)
     floors, controls = floors_of(context), controls_of(context, swaps)
     ranking = ranking_of(context, evidence) if guess.scores.means else None
+    if aside is not None and context.part.primary == OTHER:
+        ranking = _membership_ranking(context, aside.evidence, "others")
     if ranking is None and not swaps and "held-out" in controls:
         ranking = _mixed_ranking(context, controls["held-out"])
     recorded = context.transcript.recorded
@@ -82,7 +89,9 @@ def evaluate(context: CaseContext) -> CaseOutcome:
         score=guess.scores,
         ledger=ledger_of(context, view) | {name: evidence.facts[name] for name in OWN if name in evidence.facts},
         oracle=view.grants.is_oracle,
-        floors={name: dict(floor.scores.means) for name, floor in floors.items()},
+        floors={
+            name: {**floor.scores.means, **({} if aside is None else {OTHER: 0.5})} for name, floor in floors.items()
+        },
         controls={name: dict(control.scores.means) for name, control in controls.items()},
         ceilings=ceilings_of(context),
         within=within_run(context, guess, floors, controls) if recorded and guess.scores.means else {},
@@ -101,6 +110,15 @@ def finite(guess: Scored) -> Scored:
     return replace(guess, scores=Scores(means={}, records={})) if lost else guess
 
 
+def _about_others(context: CaseContext) -> Scored | None:
+    """Ask about records that were set aside, of people trained on and of people held out; None where there are none."""
+    if context.attack.kind != "membership" or not any(map(len, context.truth.others)):
+        return None
+    view = context.view(context.attack, rows="others")
+    answer = finite(context.score(context.infer(context.attack, view, own=True), "others"))
+    return answer if answer.scores.means else None
+
+
 def _without_own_facts(context: CaseContext, evidence: Evidence) -> Evidence:
     """Return the evidence, of a user's attack without the facts it states: they may hold records, and stay private."""
     kept = (SEARCH,) if context.part.search is not None else ()  # which the search wrote
@@ -114,6 +132,12 @@ def uses_defence(context: CaseContext) -> bool:
     return adapts(context.attack) and defence.hooks(work).known is not None
 
 
+def _people(context: CaseContext) -> dict[str, int]:
+    """Return of how many people the records in question are, where records have subjects."""
+    subject = records_in_question(context.truth, context.client, context.part.seats).subject
+    return {} if subject is None else {"people_in_question": len(subject.unique())}
+
+
 def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
     """Return what the adversary of a case sees and knows, in plain values."""
     hidden = context.transcript.secure_aggregation and ROLES[view.role].single_replies
@@ -122,6 +146,7 @@ def ledger_of(context: CaseContext, view: View) -> dict[str, Any]:
         **view.ledger(),
         "sees": ROLES["secure-aggregation" if hidden else view.role].sees,
         "examples_in_question": len(disclose.records_in_question(context.truth, context.client, context.part.seats)),
+        **_people(context),
         "floor_records": len(context.truth.public),  # floors are always given the public share
         "defence": (context.stated or context.truth.defence).describe(),
         "aware": context.aware,
@@ -165,7 +190,8 @@ def exposed_records(context: CaseContext, guess: Scored) -> dict[str, list[dict[
     exposed: dict[str, list[dict[str, float]]] = {}
     for name, graded in _graded(context, guess).items():
         if graded.indices is not None:
-            listed = _listed(graded, graded.indices, metric_named(name).down)
+            noun = "person" if name == "auc_subject" else "record"
+            listed = _listed(graded, graded.indices, noun, metric_named(name).down)
             exposed |= {name: listed} if listed else {}
     return exposed
 
@@ -211,10 +237,14 @@ def _graded(context: CaseContext, guess: Scored) -> dict[str, Graded]:
 
 def _members(context: CaseContext, guess: Scored) -> dict[str, Graded]:
     """Grade each member by the share of non-members below it; the mean of these shares is the auc."""
-    inside = disclose.membership_records(context.truth, context.client, context.part.seats)[1]
+    records, inside = disclose.membership_records(context.truth, context.client, context.part.seats)
     scores = guess.evidence.tensors["scores"].cpu()
     if len(scores) != len(inside) or "auc" not in guess.scores.means:
         return {}
+    if records.subject is not None:
+        scores, inside, people = by_subject(scores, inside, records.subject)
+        shares = placements(scores, inside)[0]
+        return {"auc_subject": Graded(values=shares, indices=people[inside], classes=None, sure=scores[inside])}
     assert context.client is not None  # memberships are asked of one client
     own = context.truth.train[context.client]
     indices = disclose.membership_order(context.truth, context.client)[inside]
@@ -223,7 +253,7 @@ def _members(context: CaseContext, guess: Scored) -> dict[str, Graded]:
     return {"auc": Graded(values=shares, indices=indices, classes=classes, sure=scores[inside])}
 
 
-def _listed(graded: Graded, indices: Tensor, down: bool) -> list[dict[str, float]]:
+def _listed(graded: Graded, indices: Tensor, noun: str, down: bool) -> list[dict[str, float]]:
     """Return the most exposed records; ties are ordered by how sure the attacker is, then by position."""
     values = graded.values.detach().cpu().double()
     sure = torch.zeros_like(values) if graded.sure is None else graded.sure.detach().cpu().double()
@@ -237,7 +267,7 @@ def _listed(graded: Graded, indices: Tensor, down: bool) -> list[dict[str, float
         key=lambda row: (float(values[row]) if down else -float(values[row]), -float(sure[row]), row),
     )
     return [
-        {"record": int(indices[row]), "value": float(values[row])}
+        {noun: int(indices[row]), "value": float(values[row])}
         | ({"sure": float(sure[row])} if graded.sure is not None and bool(torch.isfinite(sure[row])) else {})
         for row in ranked[:MOST_NAMED]
     ]
@@ -416,11 +446,13 @@ def within_run(
 def _samples(context: CaseContext, guess: Scored) -> dict[str, Sample]:
     """Return the values behind every metric of a guess, one tensor [records] each, two for the auc."""
     if guess.evidence.kind == "membership":
-        inside = disclose.membership_records(context.truth, context.client, context.part.seats)[1]
-        scores = guess.evidence.tensors["scores"]
+        records, inside = disclose.membership_records(context.truth, context.client, context.part.seats)
+        scores = guess.evidence.tensors["scores"].cpu()
         if guess.rows != "train" or bool(inside.all()) or len(scores) != len(inside):
             return {}
-        return {"auc": placements(scores, inside.to(scores.device))}
+        if records.subject is not None:  # records of one person are not independent
+            return {"auc_subject": placements(*by_subject(scores, inside, records.subject)[:2])}
+        return {"auc": placements(scores, inside)}
     return {name: (values.double(),) for name, values in guess.scores.records.items() if len(values)}
 
 
@@ -478,20 +510,26 @@ class Ranking:
 def ranking_of(context: CaseContext, evidence: Evidence) -> Ranking | None:
     """Return how the client's records rank; None where the kind of guess has no ranks or nothing is held out."""
     if evidence.kind == "membership":
-        _, member = membership_records(context.truth, context.client, context.part.seats)
-        scores = evidence.tensors["scores"].cpu()
-        usable = len(scores) == len(member) and not bool(scores.isnan().any())
-        return _ranking(scores, member, torch.zeros_like(member, dtype=torch.int64)) if usable else None
+        return _membership_ranking(context, evidence, "train")
     if evidence.kind not in ("images", "rows", "class-images"):
         return None
     pool, member, owner = _pool(context)
     classes = context.truth.space.target == "classification"
     by_class = evidence.kind == "class-images" or not LABELS.isdisjoint(_grants(context))
-    if not bool((~member).any()) or (by_class and not classes):
-        return None
+    if not bool((~member).any()) or (by_class and (not classes or pool.subject is not None)):
+        return None  # people have records of several classes, so they cannot be compared within one
     stratum = owner * context.truth.space.outputs + pool.y.cpu() if by_class else owner
     closeness = _closeness(context.truth, evidence, pool)
-    return None if closeness is None else _ranking(closeness.cpu(), member, stratum)
+    return None if closeness is None else _ranking(closeness.cpu(), member, stratum, pool.subject)
+
+
+def _membership_ranking(context: CaseContext, evidence: Evidence, rows: Rows) -> Ranking | None:
+    """Return how records rank by their scores."""
+    records, member = membership_records(context.truth, context.client, context.part.seats, rows)
+    scores = evidence.tensors["scores"].cpu()
+    if len(scores) != len(member) or bool(scores.isnan().any()):
+        return None
+    return _ranking(scores, member, torch.zeros_like(member, dtype=torch.int64), records.subject)
 
 
 def _mixed_ranking(context: CaseContext, control: Scored) -> Ranking | None:
@@ -513,11 +551,23 @@ def _mixed_ranking(context: CaseContext, control: Scored) -> Ranking | None:
         return None
     right = torch.cat([trained[name], control.scores.records[name]]).cpu()
     member = torch.arange(len(right)) < len(trained[name])
-    return _ranking(right, member, torch.zeros(len(right), dtype=torch.int64))
+    subject = attribute_rows(context.truth, context.client, context.part.seats, "mixed").subject
+    if subject is not None:
+        order = disclose.attribute_order(context.truth, context.client, context.part.seats, "mixed")
+        held_out = order >= len(context.truth.train[context.client])
+        subject = torch.cat([subject[~held_out], subject[held_out]])
+    return _ranking(right, member, torch.zeros(len(right), dtype=torch.int64), subject)
 
 
-def _ranking(scores: Tensor, member: Tensor, stratum: Tensor) -> Ranking | None:
-    """Return the ranks of scores [records] in the strata that hold both kinds of records."""
+def _ranking(scores: Tensor, member: Tensor, stratum: Tensor, subject: Tensor | None) -> Ranking | None:
+    """Return the ranks of scores [records] in the strata that hold both kinds of records.
+
+    Where records have subjects, people are ranked by their mean normal scores: people were drawn, not records.
+    """
+    if subject is not None:
+        _, index = torch.unique(subject.cpu(), return_inverse=True)
+        scores, member, people = by_subject(scores, member, subject)
+        stratum = stratum.new_zeros(len(people)).scatter(0, index, stratum)
     both = [
         one for one in stratum.unique().tolist() if 0 < int(member[stratum == one].sum()) < int((stratum == one).sum())
     ]
@@ -540,7 +590,7 @@ def _pool(context: CaseContext) -> tuple[Records, Tensor, Tensor]:
     held_out = len(parts) > len(owners)
     if held_out and context.public_alike and client is not None and PUBLIC.isdisjoint(_grants(context)):
         public = truth.public
-        parts.append((Records(public.x[:MOST_PUBLIC], public.y[:MOST_PUBLIC]), False, client))
+        parts.append((public.take(torch.arange(min(len(public), MOST_PUBLIC))), False, client))
     pool = union(tuple(records for records, _, _ in parts))
     sizes = torch.tensor([len(records) for records, _, _ in parts])
     member = torch.tensor([inside for _, inside, _ in parts]).repeat_interleave(sizes)
@@ -579,14 +629,25 @@ def split_facts(ranking: Ranking, *, lists: bool, drawn: bool) -> dict[str, Any]
     return {**(facts or {}), "drawn": drawn}
 
 
+def _auc_variance(member: Tensor) -> float:
+    """Return the variance of the AUC of independent scores of members and others [n] bool."""
+    inside, outside = int(member.sum()), int((~member).sum())
+    return (inside + outside + 1) / (12 * inside * outside)
+
+
 def record_variances(context: CaseContext, guess: Scored) -> dict[str, float]:
     """Return by metric the variance of the score if its records were independent; absent where that is not known."""
     truth, client, seats = context.truth, context.client, context.part.seats
     means, records = guess.scores.means, guess.scores.records
     if guess.evidence.kind == "membership":
         _, member = membership_records(truth, client, seats)
-        inside, outside = int(member.sum()), int((~member).sum())
-        known = {"auc": (inside + outside + 1) / (12 * inside * outside), **dict.fromkeys(RATES, EVEN / inside)}
+        known = {"auc": _auc_variance(member), **dict.fromkeys(RATES, EVEN / int(member.sum()))}
+        by_person: tuple[tuple[str, Rows], ...] = (("auc_subject", "train"), (OTHER, "others"))
+        for name, rows in by_person:
+            if name in means:
+                asked, member = membership_records(truth, client, seats, rows)
+                assert asked.subject is not None
+                known[name] = _auc_variance(by_subject(member.double(), member, asked.subject)[1])
         return {name: value for name, value in known.items() if name in means}
     count = len(records_in_question(truth, client, seats))
     variances = {"label_error": EVEN * count, "label_accuracy": EVEN / count, "training_accuracy": EVEN / count}

@@ -123,6 +123,7 @@ def plant_leak(federation: Federation, kind: str, *, clients: int, seed: int) ->
         federation,
         clients=_as_many(federation.clients, clients),
         holdout=_as_many(federation.holdout, clients),
+        others=(),
         participation=1.0,
     )
 
@@ -209,7 +210,7 @@ def _sensitive(space: Space) -> Column:
 
 def random_targets(federation: Federation, records: Records, client: int, draws: Draws) -> Records:
     """Draw the targets at random: only a model that was trained on a record can know its target."""
-    return Records(records.x, _random_targets(federation, records, draws))
+    return replace(records, y=_random_targets(federation, records, draws))
 
 
 def _random_targets(federation: Federation, records: Records, draws: Draws) -> Tensor:

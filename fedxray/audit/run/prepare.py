@@ -95,10 +95,14 @@ LOPSIDED = 0.8  # share of the commonest value from which plain accuracy says li
 def primary_metrics(plan: Plan) -> dict[str, str]:
     """Return by attack the metric that carries its verdict, where it is not simply the main one of its kind.
 
-    It is the plan's; for attributes it is the balanced accuracy where nearly all public records have the same value.
+    It is the plan's; for memberships it is by person where records have subjects; for attributes it is the balanced
+    accuracy where nearly all public records have the same value.
     """
-    chosen = {part.title: part.primary for part in plan.attacks if part.primary is not None}
-    guessing = [part.title for part in plan.attacks if part.make(plan.folder).kind == "attributes"]
+    kinds = {part.title: part.make(plan.folder).kind for part in plan.attacks}
+    people = [title for title, kind in kinds.items() if kind == "membership" and plan.data.subject is not None]
+    chosen = dict.fromkeys(people, "auc_subject")
+    chosen |= {part.title: part.primary for part in plan.attacks if part.primary is not None}
+    guessing = [title for title, kind in kinds.items() if kind == "attributes"]
     if set(guessing) <= chosen.keys():
         return chosen
     federation = prepare_first(plan).federation
