@@ -74,11 +74,8 @@ def own_csv(
     of each record, `subject` one that identifies its person; neither is a feature.
     """
     cells = read_cells(path)
-    listed = {
-        "categorical": names("categorical", categorical),
-        "drop": names("drop", drop),
-        "keep": names("keep", keep),
-    }
+    given = {"categorical": categorical, "drop": drop, "keep": keep}
+    listed = {argument: names(argument, found) for argument, found in given.items()}
     apart = {"use": use, "subject": subject}  # columns that are no features
     for argument, found in (*listed.items(), *((key, (name,)) for key, name in apart.items() if name is not None)):
         for name in found:
@@ -86,8 +83,7 @@ def own_csv(
                 raise unknown_column(argument, name, path.name, list(cells.columns))
     as_category, dropped = frozenset(listed["categorical"]), frozenset(listed["drop"])
     columns = [name for name in cells.columns if name not in dropped and name not in apart.values()]
-    if subject is not None:
-        _check_subject(cells, subject, (target, sensitive))
+    _check_subject(cells, subject, (target, sensitive))
     target = _check_columns(path.name, columns, dropped, target, sensitive)
     cells, gaps, remark = _handle_missing(path, cells, columns, missing, as_category, (target, sensitive))
     read = {name: _column(cells, name, gaps.get(name, frozenset()), name in as_category, missing) for name in columns}
@@ -112,8 +108,8 @@ def own_csv(
         private=True,
         note="A user's own table.",
     )
-    people = None if subject is None else number_subjects(np.array(cells.columns[subject]))
-    return replace(table, subject=people, remarks=(*remark, *kept))
+    people: dict[str, Any] = {} if subject is None else {"subject": number_subjects(np.array(cells.columns[subject]))}
+    return replace(table, remarks=(*remark, *kept), **people)
 
 
 def read_cells(path: Path) -> Cells:
@@ -200,8 +196,10 @@ def _check_columns(file: str, columns: list[str], dropped: Set[str], target: str
     return target
 
 
-def _check_subject(cells: Cells, subject: str, learned: Sequence[str | None]) -> None:
+def _check_subject(cells: Cells, subject: str | None, learned: Sequence[str | None]) -> None:
     """Refuse a record without a person, and a column that is the target or sensitive."""
+    if subject is None:
+        return
     if subject in learned:
         expected = "a column that is neither the target nor sensitive"
         raise BadInput("subject", expected=expected, got=shown(subject), remedy="Choose another.")

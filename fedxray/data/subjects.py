@@ -1,7 +1,7 @@
 """People with several records: their numbers in place of identifiers, and the records of each.
 
 A subject is the person whom records are about or from (a patient, a writer). Its number is its place in the order of
-first occurrence, so that whoever holds the data can find the person again and nobody else can.
+first occurrence, so that only the holder of the data can find the person again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def number_subjects(values: NDArray[Any]) -> Tensor:
     _, first, index = np.unique(values, return_index=True, return_inverse=True)
     count = len(first)
     if count == 1:
-        remedy = "Name the column that tells people apart, or leave subject out."
+        remedy = "Name the column that identifies people, or leave subject out."
         raise BadInput("subject", expected="records of two people or more", got="one person only", remedy=remedy)
     if count == len(values):
         expected, got = "people with several records", f"{count:,} people for {count:,} records"

@@ -130,8 +130,8 @@ class DataPart(OpenSection):
         'a column, an array of an .npz, or "writer" of handwriting',
         "whose record it is: people with several are split and judged whole; never a feature",
     )
-    subject_holdout: Share = key(
-        0.0,
+    subject_holdout: Share | None = key(
+        None,
         "a share from 0 up to but below 1",
         "of every person's records, never trained on: does a person show by other records?",
     )
@@ -658,7 +658,7 @@ def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
         "holdout": data.holdout,
         "public": data.public,
         "limit": data.limit,
-        "subject_holdout": data.subject_holdout,
+        "subject_holdout": data.subject_holdout or 0.0,
         "seed": seed,
     }
 
