@@ -16,7 +16,8 @@ def test_the_table_has_every_documented_metric() -> None:
     assert down == {"mse", "lpips", "label_error", "parameter_distance", "training_loss", "training_mape"}
     assert all(entry.margin > 0 and entry.kinds and entry.what for entry in METRICS.values())
     expected = (
-        "accuracy balanced_accuracy within_tolerance auc tpr_at_1pct_fpr tpr_at_0p1pct_fpr psnr ssim mse rec"
+        "accuracy balanced_accuracy within_tolerance auc auc_subject auc_subject_other tpr_at_1pct_fpr"
+        " tpr_at_0p1pct_fpr psnr ssim mse rec"
         " retrieval lpips class_ssim class_psnr label_error label_accuracy values_recovered zest parameter_distance"
         " training_loss training_accuracy training_mape"
     )
