@@ -260,7 +260,8 @@ def verdicts(rows: Sequence[tuple[RowTests, VerdictInput]], level: float = LEVEL
     for (tests, measured), found in zip(rows, adjust([tests for tests, _ in rows], level=level), strict=True):
         row = exactly(found, tests) if measured.gain <= measured.margin else found
         rejected = row.p_adjusted is not None and row.p_adjusted <= level
-        states.append(judge(replace(measured, rejected=rejected, p_adjusted=row.p_adjusted, test=row.test)).state)
+        changes = {"rejected": rejected, "p_adjusted": row.p_adjusted, "test": row.test, "family": row.rows}
+        states.append(judge(replace(measured, spent=level, **changes)).state)
     return states
 
 
@@ -272,7 +273,7 @@ DESIGNS = (
     Design(3, 3, 60, unequal=True), Design(3, 6, 40, unequal=True), Design(1, 1, 120, others=100),
     # Right messages score no more than the guess, and all others less: the swap test must not be enough.
     Design(3, 3, 50, matters=0.2), Design(5, 3, 30, matters=0.2), Design(10, 3, 50, matters=0.2),
-    Design(3, 10, 20, matters=0.2),
+    Design(3, 10, 20, matters=0.2), Design(3, 3, 2000, matters=0.2), Design(10, 3, 1000, matters=0.2),
 )  # fmt: skip
 # The last: an attack is right or wrong for all clients of a run, as where it reads one sign from a shared model.
 CORRELATIONS = ((0.02, 0.0), (0.1, 0.3), (0.5, 0.5), (0.9, 0.5), (0.9, 0.9))
@@ -285,7 +286,8 @@ def false_leaks(
     """Yield for every design and correlation the audits without a leak that have any row called one, also a small one.
 
     Half of the rows are memberships and half are shares; of single rows, every second. *Leaks* speaks of the runs that
-    happened: where messages matter, rows are wrong whose chances in the drawn runs do not exceed those of a floor.
+    happened: where messages matter, rows are wrong whose chances in the drawn runs do not exceed those of a floor;
+    `said` counts all that are called leaks, although runs on average gain nothing.
     """
     for (number, plain), (inversion, run), steady in product(enumerate(designs), CORRELATIONS, (False, True)):
         if plain.clients * plain.runs > 1 if steady else (inversion, run) != CORRELATIONS[-1]:
@@ -295,7 +297,7 @@ def false_leaks(
             floors = "independent" if steady else "as the attack"
             row: dict[str, Any] = {"design": design.name, "inversion": inversion, "run": run, "floors": floors}
             for count, audits in rows.items():
-                wrong = 0
+                wrong = said = 0
                 for audit in range(audits):
                     split = count // 2 if count > 1 else audit % 2
                     facts = memberships.facts(split) if split else []
@@ -304,9 +306,11 @@ def false_leaks(
                         shares = draw_shares(design, count - split, draw)
                         facts += share_facts(shares)
                         right += [bool(design.matters and gain > 0) for gain in shares.true_gains]
-                    states = zip(verdicts(facts), right, strict=True)
-                    wrong += any(state in ("leaks", "small") and not leaks for state, leaks in states)
+                    leaking = [state in ("leaks", "small") for state in verdicts(facts)]
+                    said += any(leaking)
+                    wrong += any(called and not leaks for called, leaks in zip(leaking, right, strict=True))
                 row |= {f"rows {count}": wrong / audits, f"audits {count}": audits}
+                row |= {f"said {count}": said / audits} if design.matters else {}
             yield row
 
 

@@ -213,7 +213,9 @@ def attribute_order(
     records = _blanked(truth, records_in_question(truth, client, seats, rows))
     order = _mixed_order(truth, records, "public order", -1 if client is None else client, rows)
     most = len(records_in_question(truth, client, seats))
-    return order[order < 2 * most] if rows == "mixed" else order[:most]
+    if rows != "mixed":
+        return order[:most]
+    return order[(order < most) | torch.isin(order, order[order >= most][:most])]
 
 
 def _blanked(truth: Truth, records: Records) -> Records:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedxray.audit.judge.gate import UTILITY, parts, plans_of
 from fedxray.audit.judge.results import failure_line
+from fedxray.audit.judge.verdict import is_bounded
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
 from fedxray.metrics import units
@@ -280,7 +281,7 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
         return f"Use {name}: no leak found with it{cost}.{others}", ""
     if best["state"] == "leaks":
         text = f"No audited defence stops it: {name} leaves {gain}{cost}."
-    elif best["state"] == "small" and best["upper"] is not None and best["upper"] <= best["margin"]:
+    elif best["state"] == "small" and is_bounded(best):
         return f"Use {name}: with it this attack leaks a little ({gain}), less than the margin{cost}.", ""
     elif best["difference"] is None:
         text = f"No audited defence is shown to stop it. With {name} nothing was measured."

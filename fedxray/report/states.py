@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedxray.audit.judge.verdict import is_unproven
+from fedxray.audit.judge.verdict import is_bounded, is_unproven
 from fedxray.metrics import units
 from fedxray.metrics.table import BY_PERSON
 from fedxray.report import words
@@ -46,10 +46,12 @@ def worst_state(states: Sequence[str]) -> str:
 
 def headline(row: Row) -> str:
     """Return what a row decides, in a few words."""
+    where = "" if row["runs"] > 1 else ", in this recording" if row["recorded"] else ", in this run"
+    if row["state"] == "small" and (where or is_bounded(row)):
+        return f"It leaks a little{where}, less than the margin of {size(row['margin'], row)}."
     if row["state"] == "small":
-        return f"It leaks a little, less than the margin of {size(row['margin'], row)}."
+        return f"It leaks a little in these runs; in others perhaps more than the margin of {size(row['margin'], row)}."
     if row["state"] == "leaks":
-        where = "" if row["runs"] > 1 else ", in this recording" if row["recorded"] else ", in this run"
         return f"It leaks{where}."
     if row["state"] == "coarse" and row["seen"] is not None:
         return f"Not decided: only a leak of {size(row['seen'], row)} or more would have been detected."
@@ -145,8 +147,8 @@ def _not_luck(row: Row) -> str:
         return f"Not luck: {_swapped(row)} ({_adjusted(row)})."
     if row["test"] == "split":
         who = "people whose records" if row["metric"] in BY_PERSON else "records that"
-        apart = f"{who} were trained on score above those held out at random"
-        return f"Not luck: {apart} ({_adjusted(row)})."
+        like = ", if these are like them" if row["recorded"] else ""
+        return f"Not luck: {who} were trained on score above held-out ones{like} ({_adjusted(row)})."
     return f"Not luck: the gain repeats over {words.count(runs, 'run')} ({_adjusted(row)})."
 
 
@@ -267,7 +269,7 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
     """
     if row["state"] == "no leak found":
         return NO_STEP, ""
-    if row["state"] == "small":
+    if row["state"] == "small" and not row["more_seeds"]:
         return "It is decided. If less than the margin matters to you, set a limit ([[gate]] in the plan).", ""
     if row["state"] == "reversed":
         return "Treat it as a suspected leak: an attacker can change the sign. Check the attack's settings.", ""

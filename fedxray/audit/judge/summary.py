@@ -26,6 +26,7 @@ from fedxray.audit.judge.verdict import (
     TRACE,
     UNDEFENDED,
     VerdictInput,
+    is_bounded,
     judge,
     kind_of,
     power_check,
@@ -505,6 +506,7 @@ def _found(
         p_swap=None if tests.swaps is None else statistics.swap_p(tests.swaps),
         family=adjusted.rows,
         looks_spent=later <= 0,
+        spent=last.spent,
     )
     bound = _bound(draft, last)
     if bound is not None:
@@ -599,7 +601,7 @@ def _write_tests(
     """Write what the tests gave into a row."""
     for name in ("test", "p", "p_adjusted", "p_split", "p_swap", "seen", "upper", "trace"):
         row[name] = getattr(measured, name)
-    row["more_seeds"] = None if row["state"] in DECIDED else measured.more_seeds
+    row["more_seeds"] = None if row["state"] in DECIDED and is_bounded(row) else measured.more_seeds
     row["resolution"] = None if tests.swaps is None else 1 / len(tests.swaps)
     place = {"rows": adjusted.rows, "group": adjusted.group, "share": adjusted.share}
     row["family"] = {**place, **looks, "runs": measured.shown_after}

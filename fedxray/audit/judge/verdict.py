@@ -106,6 +106,7 @@ class VerdictInput:
     p_split: float | None = None
     p_swap: float | None = None
     family: int = 1  # rows that were adjusted together
+    spent: float = 0.05  # level of the last look
     upper: float | None = None  # of the gain over the floors of the other runs; None under 3 runs
     seen: float | None = None  # the smallest leak seen in 4 of 5 audits
     more_seeds: int | None = None  # that would settle an open row
@@ -161,11 +162,16 @@ def is_settled(rows: Sequence[Mapping[str, Any]]) -> bool:
     """
 
     def needs_seeds(row: Mapping[str, Any]) -> bool:
-        unsure = row["state"] in ("small", "trace", "open")
-        unbounded = unsure and row["upper"] is not None and row["upper"] > row["margin"]
+        above = row["upper"] is not None and row["upper"] > row["margin"]
+        unbounded = above and row["state"] in ("small", "trace", "open")
         return unbounded or row["state"] in ("suspected", "coarse") or (row["state"] == "trace" and is_unproven(row))
 
     return not any(needs_seeds(row) for row in rows if row["primary"] and not row["oracle"])
+
+
+def is_bounded(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is no small leak that may exceed the margin in runs like these."""
+    return row["state"] != "small" or (row["upper"] is not None and row["upper"] <= row["margin"])
 
 
 def is_unproven(row: Mapping[str, Any]) -> bool:
@@ -261,18 +267,23 @@ def _is_small(given: VerdictInput) -> bool:
 
     The run test does not count: nothing but a large gain guards it against an attack that is all right or all wrong.
     Against chance the split test compares the gain itself with its luck. Over any other floor it says, like the swap
-    test, only that the messages matter: there the interval of the gain must lie above zero too.
+    test, only that the messages matter: there the gain must repeat over runs too, corrected for rows and looks.
     """
     if not given.rejected or given.test not in EXACT or given.gain <= 0 or not _beyond_records(given):
         return False
-    return (given.test == "split" and given.over == "chance") or _above(given.difference, 0.0)
+    if given.test == "split" and given.over == "chance":
+        return True
+    p = None if given.difference is None or given.runs < 2 else given.difference.p
+    return p is not None and p <= given.spent / max(given.family, 1)
 
 
 # Reasons in words
 
 
 def _leak_words(given: VerdictInput) -> str:
-    return f"{_gain_words(given)}, margin {_margin(given)}; {_luck_words(given)}{_alone(given)}"
+    repeats = given.runs < 2 or given.test == "runs" or _above(given.difference, 0.0)
+    others = "" if repeats else "; that other runs gain as much is not shown"
+    return f"{_gain_words(given)}, margin {_margin(given)}; {_luck_words(given)}{others}{_alone(given)}"
 
 
 def _luck_words(given: VerdictInput) -> str:
@@ -284,7 +295,7 @@ def _luck_words(given: VerdictInput) -> str:
 
 def _small_words(given: VerdictInput) -> str:
     size = f"{_gain_words(given)}, margin {_margin(given)}" if given.upper is None else _bounded_words(given)
-    return f"it leaks a little: {size}; {_luck_words(given)}; a stronger attack may leak more"
+    return f"it leaks a little: {size}; {_luck_words(given)}; a stronger attack may leak more{_alone(given)}"
 
 
 def _suspected_words(given: VerdictInput) -> str:
@@ -302,7 +313,8 @@ def _trace_words(given: VerdictInput) -> str:
     p = min(p for p in (given.p_split, given.p_swap) if p is not None)
     gain = f"{_gain_words(given)}, within the margin of {_margin(given)}"
     shown = "carry" if given.rejected and given.test in EXACT else "may carry"
-    carry = f"the messages {shown} something about these records (p = {number(p)})"
+    like = "" if given.drawn or p != given.p_split else f", {LIKE_OTHERS}"
+    carry = f"the messages {shown} something about these records (p = {number(p)}{like})"
     return f"{carry}, but the attack gains {gain}: a stronger attack may leak, so this is not safety"
 
 

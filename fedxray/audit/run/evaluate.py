@@ -78,12 +78,11 @@ def evaluate(context: CaseContext) -> CaseOutcome:
         guess = replace(guess, scores=replace(guess.scores, means={**guess.scores.means, **aside.scores.means}))
     evidence, swaps = _without_own_facts(context, guess.evidence), swaps_of(context)
     floors, controls = floors_of(context), controls_of(context, swaps)
-    ranking = ranking_of(context, evidence) if guess.scores.means else None
+    ranking, recorded = ranking_of(context, evidence) if guess.scores.means else None, context.transcript.recorded
     if aside is not None and context.part.primary == OTHER:
         ranking = _membership_ranking(context, aside.evidence, "others")
-    if ranking is None and not swaps and "held-out" in controls:
+    if ranking is None and recorded and "held-out" in controls:
         ranking = _mixed_ranking(context, controls["held-out"])
-    recorded = context.transcript.recorded
     return CaseOutcome(
         evidence=evidence,
         score=guess.scores,
@@ -535,15 +534,13 @@ def _membership_ranking(context: CaseContext, evidence: Evidence, rows: Rows) ->
 def _mixed_ranking(context: CaseContext, control: Scored) -> Ranking | None:
     """Return whether the answers about records trained on and held out, asked about together, are right.
 
-    It tests against luck the attributes of one client where no other client's messages can, as in a node's recording.
-    Only attacks that explain the messages by the records themselves: a model may serve held-out records as well.
+    It tests against luck the attributes in a node's recording, where neither other clients' messages nor runs can.
+    Only attacks that explain the messages by the records themselves: a model may serve held-out records as well. Labels
+    that are granted would show which records were trained on.
     """
-    if (
-        not context.attack.explains_records
-        or control.evidence.kind != "attributes"
-        or control.rows != "mixed"
-        or context.client is None
-    ):
+    if control.evidence.kind != "attributes" or control.rows != "mixed" or context.client is None:
+        return None
+    if not context.attack.explains_records or not LABELS.isdisjoint(_grants(context)):
         return None
     trained = context.score(control.evidence, "mixed", trained=True).scores.records
     name = next((name for name in SHARES if name in trained and name in control.scores.records), None)

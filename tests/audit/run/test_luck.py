@@ -203,9 +203,16 @@ def test_single_ranks_stay_in_the_private_part(tmp_path: Path) -> None:
     assert len(stored["draws"]["scores"]) == member["split"]["n1"] + member["split"]["n0"]
 
 
-def test_attributes_of_a_single_client_rank_trained_records_against_held_out_ones_in_one_answer() -> None:
+def recorded(made: CaseContext) -> CaseContext:
+    """The same case as of a recording."""
+    return replace(made, transcript=replace(made.transcript, recorded=True))
+
+
+def test_attributes_of_a_recorded_node_rank_trained_records_against_held_out_ones_in_one_answer() -> None:
     document = tiny(data={"clients": 1, "records": 60, "holdout": 0.3}, federation={"rounds": 6, "batch_size": 8})
     made = context({"name": "attribute-from-updates", "messages": 6}, 0, document)
+    assert evaluate(made).split == {}  # runs can test it
+    made = recorded(made)
     found, truth = evaluate(made), made.truth
     assert (
         not found.swaps and found.split["n1"] == [len(truth.train[0])] and found.split["n0"] == [len(truth.holdout[0])]
@@ -221,5 +228,7 @@ def test_attributes_of_a_single_client_rank_trained_records_against_held_out_one
     trained, held = right[: len(truth.train[0])], right[len(truth.train[0]) :]
     u = sum(float(one > other) + float(one == other) / 2 for one in trained for other in held)
     assert found.split["u"] == [u] and float(trained.mean()) > float(held.mean())
-    assert evaluate(context({"name": "attribute-from-model"}, 0, document)).split == {}  # not of single records
-    assert evaluate(context({"name": "attribute-from-updates"}, 1)).split == {}  # other clients' messages test it
+    other = recorded(context({"name": "attribute-from-model"}, 0, document))
+    assert evaluate(other).split == {}  # not of single records
+    told = {"name": "attribute-from-updates", "grants": ["public-attributes", "public-records", "labels"]}
+    assert evaluate(recorded(context(told, 0, document))).split == {}  # the labels of those trained on
