@@ -243,16 +243,10 @@ WHOLE: dict[str, Any] = {
 @pytest.mark.parametrize(
     "changed",
     [
-        {"federation": {"round": 3}},
-        {"attack": [{"name": "atribute-from-model"}]},
-        {"attack": [{"name": "membership-loss"}, {"name": "membership-loss"}]},
         {"attack": [{"name": "last-returned", "role": "curious-client"}]},
         {"attack": [{"name": "attribute-from-model", "role": "secure-aggregation"}]},
         {"attack": [{"name": "attribute-from-model", "grants": ["recipe"]}]},
-        {"attack": [{"name": "inverting-gradients"}]},
         {"data": {**WHOLE["data"], "holdout": 0.0, "public": 0.0}, "attack": [{"name": "membership-loss"}]},
-        {"data": {"path": "t.csv", "target": "cots", "clients": 2}},
-        {"data": {"path": "t.csv", "target": "cost", "clients": 4000}},
         {"data": {"path": "hole.csv", "target": "cost", "clients": 2}},
     ],
 )
