@@ -1,21 +1,24 @@
 """All membership attacks on seven federations: AUC, TPR at 1 % FPR from 1,000 non-members on, CPU time.
 
     python bench/membership.py SETTING [--seeds 3] [--write docs/results/bench/membership.json]
+    python bench/membership.py subjects [--seeds 3] [--write docs/results/bench/membership-subjects.json]
     python bench/membership.py products
 
 Ten clients train, three of them are attacked in every run; one thread, CPU time. The mean is over clients and runs, the
-standard error over runs. `--write` adds the setting to the file. `products` times the
+standard error over runs. `--write` adds the setting to the file. `subjects` measures AUC by writer on FEMNIST, from
+1, 5 and all images trained on, and from others that were not; all writers of all clients together. `products` times the
 inner products of records' gradients with 1 and 10 updates, by layers and from whole gradients.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,15 +33,16 @@ from fedxray.attacks import membership, record_gradients
 from fedxray.attacks.base import Attack
 from fedxray.attacks.local_model.baselines import GlobalModel
 from fedxray.data.catalog import load
-from fedxray.data.dataset import Records, Space
+from fedxray.data.dataset import Dataset, Records, Space
 from fedxray.data.split import split
+from fedxray.data.subjects import records_by_subject
 from fedxray.errors import Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
-from fedxray.metrics.records import auc, tpr_at_fpr
+from fedxray.metrics.records import auc, by_subject, tpr_at_fpr
 from fedxray.models import build
 from fedxray.params import element_count, parameters_of
 from fedxray.seeds import fork
@@ -200,6 +204,55 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return table
 
 
+BY_WRITER = Setting(data={"name": "femnist"}, model=CNN, recipe=IMAGES, rounds=12, members=30, others=30)
+FEW_CLIENTS = 5
+IMAGES_EACH = 45
+POOLED = (1, 5, 1000)  # images of a writer, at most
+
+
+def first_images(dataset: Dataset, most: int) -> Dataset:
+    """Return the data set with the first images of every writer."""
+    assert dataset.subject is not None
+    index = torch.cat([rows[:most] for rows in records_by_subject(dataset.subject)])
+    records = dataset.records(index)
+    return replace(dataset, x=records.x, y=records.y, subject=records.subject, owner=None)
+
+
+def by_writer(seeds: int) -> dict[str, dict[str, list[float]]]:
+    """Return by attack and question the AUC of every run: half of the writers train, a third of the images is aside.
+
+    Ranks are taken client by client, the writers of all clients are compared together.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    attacks = ("membership-loss", "membership-cosine", "membership-fedmia[II]")
+    for seed in range(seeds):
+        dataset = first_images(load("femnist", subject="writer"), IMAGES_EACH)
+        parts = split(dataset, clients=FEW_CLIENTS, seed=seed, holdout=0.5, public=0.1, subject_holdout=1 / 3)
+        sides = {name: tuple(map(dataset.records, getattr(parts, name))) for name in ("holdout", "others")}
+        federation = Federation(
+            space=dataset.space, clients=tuple(map(dataset.records, parts.train)), public=dataset.records(parts.public),
+            model=network_of(BY_WRITER, dataset.space, seed), recipe=IMAGES, rounds=BY_WRITER.rounds, **sides,
+        )  # fmt: skip
+        transcript, truth = simulate(federation, seed=seed)
+        for name, rows in itertools.product(attacks, ("train", "others")):
+            pooled: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+            for client in range(FEW_CLIENTS):
+                grants = ["target-records", "recipe", "public-records", "examples"]
+                view = roles.server(transcript, client=client, grants=disclose(truth, grants, client=client, rows=rows))
+                scores = ATTACKS[name].run(view, generator=fork(0)).tensors["scores"]
+                records, member = membership_records(truth, client, (), rows)
+                assert records.subject is not None
+                place = (records.subject[:, None] == records.subject[None]).tril(-1).sum(1)  # among the writer's own
+                for most in POOLED:
+                    few = place < most
+                    people = by_subject(scores[few], member[few], records.subject[few])
+                    pooled.setdefault(f"{rows}, {'all' if most > 999 else most}", []).append(people[:2])
+            for question, clients in pooled.items():
+                value = auc(*(torch.cat(part) for part in zip(*clients, strict=True)))
+                found.setdefault(name, {}).setdefault(question, []).append(round(value, 4))
+    return found
+
+
 def time_products() -> None:
     """Print the CPU time per record of the two ways to compute products of gradients."""
     spaces = {name: load(SETTINGS[name].data["name"]).space for name in ("adult", "cifar10")}
@@ -221,13 +274,20 @@ def time_products() -> None:
 def main() -> None:
     """Run one setting and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("setting", choices=[*SETTINGS, "products"])
+    parser.add_argument("setting", choices=[*SETTINGS, "subjects", "products"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--write", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.setting == "products":
         return time_products()
+    if arguments.setting == "subjects":
+        people = by_writer(arguments.seeds)
+        for name, questions in people.items():
+            print(name, {question: round(statistics.fmean(values), 3) for question, values in questions.items()})
+        if arguments.write:
+            arguments.write.write_text(json.dumps(people, indent=1) + "\n")
+        return None
     setting, rows, trained = SETTINGS[arguments.setting], [], 0.0
     for seed in range(arguments.seeds):
         before = time.process_time()

@@ -20,6 +20,7 @@ from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.comparisons import CaseContext
 from fedxray.audit.run.dry_run import understood
 from fedxray.audit.run.evaluate import evaluate, ranking_of
+from fedxray.audit.run.power import plant_leak
 from fedxray.audit.run.prepare import prepare, primary_metrics
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import simulate
@@ -212,3 +213,10 @@ def test_no_people_at_all_is_as_before(tmp_path: Path) -> None:
     assert "people_in_question" not in evaluate(made).ledger
     with pytest.raises(BadInput, match="subject_holdout"):
         prepare(make_plan(document(data=data | {"drop": ["patient"], "subject_holdout": 0.2}), tmp_path), "none", 0)
+
+
+def test_a_planted_leak_is_scored_by_person_too(tmp_path: Path) -> None:
+    federation = prepare(make_plan(document(), write_visits(tmp_path)), "none", 0).federation
+    planted = plant_leak(federation, "membership", clients=3, seed=0)
+    assert all(records.subject is not None for records in (*planted.clients, *planted.holdout))
+    assert planted.others == () and len(planted.clients) == 3
