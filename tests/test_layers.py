@@ -46,7 +46,7 @@ NEVER = {
     "theory": ("federation", "adversary", "attacks", "restore", "metrics"),
 }  # fmt: skip
 # The folders and files of the audit, from the ground up, and what each must not import beside those after it.
-AUDIT = ("judge", "catalog", "restoring", "plan", "workers", "search", "own_code", "recorded", "run")
+AUDIT = ("judge", "accounting", "catalog", "restoring", "plan", "workers", "search", "own_code", "recorded", "run")
 # Imports against that order that are left: plans and their parts need one another, a plan tries its searches, and
 # views of the run serve recordings too.
 CROSSINGS = {

@@ -172,7 +172,7 @@ def _utility(setting: DefenceChoice) -> str:
 
 def run_claim(subject: str, settings: list[str]) -> None:
     """Print the claims of an audit, or of a filter worked out from its settings."""
-    from fedxray.audit.claims import WORKED, claim_lines, number, work_out
+    from fedxray.audit.accounting import WORKED, claim_lines, number, work_out
     from fedxray.audit.judge.claims import claims_of
     from fedxray.audit.judge.results import read_results
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from fedxray.audit.claims import claim_lines, work_out
-from fedxray.audit.judge.claims import WEAK, Claim, claims_of, spell
+from fedxray.audit.accounting import claim_lines, work_out
+from fedxray.audit.judge.claims import WEAK, Claim, canary_rows, claims_of, spell
 from fedxray.audit.plan.read import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.errors import BadInput
@@ -203,3 +203,17 @@ def test_a_claim_on_the_command_line(fedxray: Command) -> None:
     assert ended.code == 0 and "1.07e+10" in ended.out and "72,960 times" in ended.out
     with pytest.raises(BadInput, match="sensitivity"):
         work_out("flower-local-dp", FLOWER[:1])
+
+
+def test_a_failed_run_with_canaries_hides_no_promise() -> None:
+    promise = {"epsilon": 2.0, "delta": 1e-6}
+    lost, *others = canary_rows({"dp": []}, {"dp": promise}, {"dp": None}, {"dp": ["no space"]})
+    assert (lost["accounted"], lost["delta"], others) == (2.0, 1e-6, [])
+    document = {"plan": {}, "utility": [], "canaries": [lost, row(7.0, defence="dp", accounted=2.0, configured=None)]}
+    (claim,) = claims_of(document)
+    assert claim.delta == 1e-6 and "The claim of 2 does not hold: at least 7 was measured." in claim.sentence
+
+
+def test_a_ceiling_of_nothing_contradicts_nothing() -> None:
+    claim = Claim(subject="dp", unit="one record", delta=1e-5, rounds=1, configured=1.0, measured=(row(0.0, 0.0),))
+    assert "So few canaries cannot contradict 1" in claim.sentence

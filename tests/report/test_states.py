@@ -51,7 +51,7 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
         ),
         ("leaks", {"resolution": None, "controls": {}}, "Not luck: other clients' messages do not give as much (p ="),
         ("leaks", {"family": {"rows": 1}, "p_adjusted": 0.0004}, "clients scores as high (p < 0.001)."),
-        ("leaks by split", {}, "records that were trained on score above those held out at random"),
+        ("leaks by split", {}, "records that were trained on score above held-out ones"),
         (
             "leaks by runs",
             {},

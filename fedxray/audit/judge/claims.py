@@ -41,15 +41,15 @@ def canary_rows(
     """
     rows = []
     for defence, runs in found.items():
-        for reason in (lost or {}).get(defence, ()):
-            empty = dict.fromkeys(("canaries", "seen", "method", "estimate", "low", "ceiling", "accounted"))
-            place = {"defence": defence, "unit": "record", "configured": configured.get(defence), "delta": DELTA}
-            rows.append({**place, **empty, "n": 0, "runs": 1, "reason": reason})
-        if not runs:
-            continue
         promise = promises.get(defence)
         delta = DELTA if promise is None else promise["delta"]
         accounted = {"configured": configured.get(defence), "accounted": promise and promise["epsilon"]}
+        for reason in (lost or {}).get(defence, ()):
+            empty = dict.fromkeys(("canaries", "seen", "method", "estimate", "low", "ceiling"))
+            place = {"defence": defence, "unit": "record", "delta": delta, **accounted}
+            rows.append({**place, **empty, "n": 0, "runs": 1, "reason": reason})
+        if not runs:
+            continue
         shared = {"defence": defence, "runs": len(runs), "delta": delta}
         by_client = {"unit": "client", "canaries": "updates", "configured": None, "accounted": None}
         rows += [shared | by_client | row for row in _client_rows(runs, delta)]
@@ -154,7 +154,8 @@ class Claim:
         if not lows:
             return []
         claims = [value for value in (self.configured, self.accounted) if value is not None]
-        best, ceiling = max(lows), max(row["ceiling"] or math.inf for row in self.measured)
+        ceilings = [row["ceiling"] for row in self.measured if row["method"] is not None]
+        best, ceiling = max(lows), max(math.inf if value is None else value for value in ceilings)
         if claims and best > min(claims):
             return [f"The claim of {spell(min(claims))} does not hold: at least {spell(best)} was measured."]
         weak = [WEAK] if best < NEAR_NOTHING else []
@@ -194,13 +195,13 @@ def claims_of(document: Mapping[str, Any], configured: float | None = None) -> l
         promise, part = accounted.get(defence, {}), settings.get(defence, {})
         by_record = tuple(row for row in own if row["unit"] == "record")
         stated = next((row["configured"] for row in by_record), part.get("epsilon"))
-        epsilon = next((row["accounted"] for row in by_record), promise.get("epsilon"))
+        epsilon = next((row["accounted"] for row in by_record if row["accounted"] is not None), promise.get("epsilon"))
         if by_record or stated is not None or epsilon is not None or configured is not None:
             claims.append(
                 Claim(
                     subject=defence,
                     unit="one record",
-                    delta=by_record[0]["delta"] if by_record else part.get("delta", 1e-5),
+                    delta=by_record[0]["delta"] if by_record else part.get("delta", DELTA),
                     rounds=rounds,
                     configured=stated if configured is None else configured,
                     accounted=epsilon,
