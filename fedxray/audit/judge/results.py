@@ -23,6 +23,7 @@ from fedxray.files import fault, read_json, write_whole
 
 FORMAT = 2
 IDENTITY = ("plan", "attack", "role", "defence", "aware", "metric")  # of a row of the summary
+EXACT_INPUT = ("split", "swaps", "draws", "record_variance")  # keys of a case that exact tests need
 PRIVATE = ("draws",)  # keys of a case that the judge reads and results.json does not hold
 OLD = (
     "These results are of an older format and were judged again, by the primary metric of every attack and the run "
@@ -31,6 +32,7 @@ OLD = (
 RESULTS = "results.json"
 AGAIN = "Run the audit again, or give the folder of an audit that ended."
 RESUME = "Remove this file and continue with --resume, or choose another --out."
+MOST_CLIENTS = 100_000  # of a plan: the swap test draws orders of all clients of a run
 TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -116,14 +118,82 @@ def read_results(path: Path) -> dict[str, Any]:
         raise BadInput(str(source), expected="results of fedxray", got="another kind of file", remedy=AGAIN)
     _check_format(source, content["format"])
     if content["format"] == 1:
-        _check_fit(content, {"required": ["plan", "cases"]}, str(source), AGAIN)
-        content = {**content, "format": FORMAT, "summary": judged_again(content, str(source)), "notice": OLD}
+        rule = {"required": ["plan", "cases"], "properties": {"cases": {"type": "array", "items": {"type": "object"}}}}
+        _check_fit(content, rule, str(source), AGAIN)
+        content = _without_exact_tests(content)
+        content |= {"format": FORMAT, "summary": judged_again(content, str(source)), "notice": OLD}
     validate(content, str(source))
     for number, row in enumerate(content["summary"]):
-        if row["primary"] and row["state"] is None:
-            place = f"{source}.summary[{number}].state"
-            raise BadInput(place, expected="a state, since this row is primary", got="nothing", remedy=AGAIN)
+        _check_row(row, f"{source}.summary[{number}]")
+    _check_exact_input(content, str(source))
     return dict(content)
+
+
+def _without_exact_tests(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return results without the input of exact tests, which format 1 did not have."""
+    cases = [{key: value for key, value in case.items() if key not in EXACT_INPUT} for case in content["cases"]]
+    return {key: value for key, value in content.items() if key != "looks"} | {"cases": cases}
+
+
+def _check_row(row: Mapping[str, Any], name: str) -> None:
+    """Refuse a row of the summary that lacks what its state and its test always come with."""
+    needed: dict[str, str] = {}
+    if row["primary"]:
+        needed["state"] = "a state, since this row is primary"
+    if row["state"] not in (None, "open"):
+        needed |= dict.fromkeys(("metric", "margin", "difference"), f"a value, since the state is {row['state']}")
+    if row["test"] in ("split", "swap"):
+        needed |= dict.fromkeys(("p_adjusted", "family"), f"a value, since the test is {row['test']}")
+    for key, expected in needed.items():
+        if row[key] is None:
+            raise BadInput(f"{name}.{key}", expected=expected, got="nothing", remedy=AGAIN)
+
+
+def _check_exact_input(content: Mapping[str, Any], name: str) -> None:
+    """Refuse looks and cases that fit the schema, but of which no exact test can be made."""
+
+    def check(holds: bool, place: str, expected: str) -> None:
+        if not holds:
+            raise BadInput(f"{name}.{place}", expected=expected, got="others", remedy=AGAIN)
+
+    spent = math.fsum(look["spent"] for look in content.get("looks", ()))
+    check(spent <= 0.05 + 1e-9, "looks", "looks that spend at most 0.05 together")
+    for number, case in enumerate(content["cases"]):
+        if case.get("split"):
+            check(_is_split(case["split"]), f"cases[{number}].split", "numbers, or lists of one length, that agree")
+        if case.get("swaps"):
+            expected = f"clients of the run, which has at most {MOST_CLIENTS}"
+            check(_are_of_run(case), f"cases[{number}].swaps", expected)
+
+
+def _is_split(split: Mapping[str, Any]) -> bool:
+    """Return whether the numbers of a split are of the same classes, and no class has more ties than records."""
+    columns = [split[key] for key in ("u", "n1", "n0", "ties")]
+    if not isinstance(split["u"], list):
+        columns = [[column] for column in columns]
+    if not all(isinstance(column, list) and len(column) == len(columns[0]) > 0 for column in columns):
+        return False
+    return all(
+        not isinstance(members, list)
+        and not isinstance(others, list)
+        and isinstance(ties, list)
+        and not any(isinstance(tie, list) for tie in ties)
+        and sum(ties) <= members + others
+        for _, members, others, ties in zip(*columns, strict=True)
+    )
+
+
+def _are_of_run(case: Mapping[str, Any]) -> bool:
+    """Return whether a case and its swaps name clients of the run, and not the adversary's own."""
+    ledger, names = case["ledger"], [str(case["client"]), *case["swaps"]]
+    if not all(name.isdecimal() and name.isascii() and len(name) < 10 for name in names):
+        return False
+    if "clients" not in ledger:
+        return True
+    own = ledger.get("seats", ())
+    return ledger["clients"] <= MOST_CLIENTS and all(
+        int(name) < ledger["clients"] and int(name) not in own for name in names
+    )
 
 
 def judged_again(content: Mapping[str, Any], name: str = RESULTS) -> list[dict[str, Any]]:
@@ -202,7 +272,7 @@ def misfit(value: Any, rule: Mapping[str, Any], place: str = "") -> tuple[str, s
 
 
 def _wrong_value(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, str, str] | None:
-    """Check type, constant, choice and smallest value."""
+    """Check type, constant, choice, smallest and largest value."""
     wanted = rule.get("type", [])
     names = [wanted] if isinstance(wanted, str) else wanted
     if names and not any(_is(value, name) for name in names):
@@ -210,8 +280,12 @@ def _wrong_value(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, 
     choices = rule["enum"] if "enum" in rule else [rule["const"]] if "const" in rule else None
     if choices is not None and not any(_same(value, choice) for choice in choices):
         return place, f"one of {', '.join(map(repr, choices))}", repr(value)[:80]
+    if not _is(value, "number"):
+        return None
     if "minimum" in rule and value < rule["minimum"]:
-        return place, f"at least {rule['minimum']}", repr(value)
+        return place, f"at least {rule['minimum']}", repr(value)[:80]
+    if "maximum" in rule and value > rule["maximum"]:
+        return place, f"at most {rule['maximum']}", repr(value)[:80]
     return None
 
 

@@ -144,7 +144,7 @@ def _looks(seeds: Sequence[Any], looks: Sequence[Mapping[str, Any]]) -> list[_Lo
     if not looks:
         return [_Look(seeds=seeds, spent=statistics.LEVEL)]
     earlier = [
-        _Look(seeds=seeds[: look["seeds"]], spent=look["spent"], **{name: look.get(name) for name in COVERED})
+        _Look(seeds=seeds[: int(look["seeds"])], spent=look["spent"], **{name: look.get(name) for name in COVERED})
         for look in looks[:-1]
     ]
     return [*earlier, _Look(seeds=seeds, spent=looks[-1]["spent"])]
@@ -267,7 +267,8 @@ def _compare(units: _Units, field: str, name: str, metric: str | None, down: boo
     inside = _within(units, metric)
     if inside is not None:
         difference, value = inside[field].get(name), _value(units.cases[0][field].get(name), metric)
-        return None if difference is None or value is None else (value, Interval(**difference))
+        known = difference is not None and difference["mean"] is not None and value is not None
+        return (value, Interval(**difference)) if known else None
     others = [_value(case[field].get(name), metric) for case in units.cases]
     both = [
         (value, other, seed)
@@ -339,6 +340,7 @@ def _worst(units: _Units, metric: str | None, down: bool) -> Row | None:
     exposed = []
     for case, value in zip(units.cases, units.values, strict=True):
         single = (case.get("worst_record") or {}).get(metric)
+        single = None if single is None or single["value"] is None else single
         record = None if single is None else single["record"]
         shown = value if single is None else single["value"]
         exposed.append({"value": shown, "seed": case["seed"], "client": case["client"], "record": record})
@@ -449,7 +451,7 @@ def _swap_clients(case: Case, known: Mapping[int, float]) -> Collection[int]:
     ledger = case["ledger"]
     if "clients" not in ledger:
         return known
-    return [client for client in range(ledger["clients"]) if client not in ledger.get("seats", ())]
+    return [client for client in range(int(ledger["clients"])) if client not in ledger.get("seats", ())]
 
 
 def _run_p(draft: _Draft, look: _Look, scores: statistics.SwapScores) -> float | None:

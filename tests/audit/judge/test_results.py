@@ -20,6 +20,7 @@ from fedxray.audit.judge import results
 from fedxray.audit.judge.statistics import split_facts
 from fedxray.errors import BadInput
 from fedxray.files import NoSpaceError
+from tests.report.states import make_results, make_row
 from tests.report.synthetic import VERSIONS, make_cases, make_document, make_plan
 
 
@@ -183,6 +184,120 @@ def test_a_primary_row_without_a_state_is_refused(tmp_path: Path, made: dict[str
     (tmp_path / results.RESULTS).write_text(json.dumps({**made, "summary": rows}))
     with pytest.raises(BadInput, match="a state, since this row is primary"):
         results.read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        *[(kind, key) for kind in ("small", "leaks", "suspected") for key in ("metric", "margin", "difference")],
+        *[("trace", key) for key in ("metric", "margin", "difference", "p_adjusted", "family")],
+        ("small by split", "p_adjusted"),
+        ("coarse", "margin"),
+    ],
+)
+def test_a_row_without_what_its_state_or_test_comes_with_is_refused(tmp_path: Path, kind: str, key: str) -> None:
+    rows = [row | make_row(kind) for row in make_document()["summary"][:2]]
+    document = make_results(*rows)
+    results.write(document, tmp_path)
+    assert results.read_results(tmp_path)["summary"] == document["summary"]
+    document["summary"][1][key] = None
+    results.write(document, tmp_path)
+    with pytest.raises(BadInput, match=rf"summary\[1\]\.{key}: expected a value, since the (state|test) is "):
+        results.read_results(tmp_path)
+
+
+def test_an_open_row_may_lack_a_metric(tmp_path: Path, made: dict[str, Any]) -> None:
+    row = made["summary"][0] | {"state": "open", "verdict": "inconclusive", "primary": True, "test": None}
+    empty = dict.fromkeys(("metric", "margin", "difference", "p_adjusted", "family"))
+    results.write({**made, "summary": [row | empty]}, tmp_path)
+    assert results.read_results(tmp_path)["summary"][0]["metric"] is None
+
+
+SPLIT: dict[str, Any] = {"u": 4.0, "n1": 3, "n0": 2, "ties": []}
+LISTS: dict[str, Any] = {"u": [4.0], "n1": [3], "n0": [2], "ties": [[2]]}
+WRONG_INPUT: list[tuple[str, Any]] = [
+    ("split", SPLIT | {"n1": 0}),
+    ("split", SPLIT | {"n0": -1}),
+    ("split", SPLIT | {"n1": 10**15}),
+    ("split", SPLIT | {"n1": [3]}),
+    ("split", SPLIT | {"ties": ["a"]}),
+    ("split", SPLIT | {"ties": [[2]]}),
+    ("split", SPLIT | {"ties": [6]}),
+    ("split", SPLIT | {"variance": -1.0}),
+    ("split", LISTS | {"n0": [2, 2]}),
+    ("split", LISTS | {"n0": 2}),
+    ("split", LISTS | {"ties": [2]}),
+    ("split", LISTS | {"n1": [[3]]}),
+    ("split", {key: [] for key in SPLIT}),
+    ("record_variance", {"accuracy": -0.1}),
+    ("swaps", {"x": {"accuracy": 0.5}}),
+    ("swaps", {"3": {"accuracy": 0.5}}),
+    ("swaps", {"2": {"accuracy": 0.5}}),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG_INPUT)
+def test_input_of_exact_tests_that_no_audit_writes_is_refused(
+    tmp_path: Path, made: dict[str, Any], key: str, value: Any
+) -> None:
+    case = made["cases"][0] | {"client": 0, "split": LISTS, "swaps": {"1": {"accuracy": 0.5}}}
+    case["ledger"] = case["ledger"] | {"clients": 3, "seats": [2]}
+    results.write({**made, "cases": [case]}, tmp_path)
+    assert results.read_results(tmp_path)["cases"] == [case]
+    results.write({**made, "cases": [case | {key: value}]}, tmp_path)
+    with pytest.raises(BadInput, match=rf"cases\[0\]\.{key}"):
+        results.read_results(tmp_path)
+
+
+@pytest.mark.parametrize("clients", [10**6, 10**9])
+def test_swaps_in_a_run_of_more_clients_than_a_plan_may_have_are_refused(
+    tmp_path: Path, made: dict[str, Any], clients: int
+) -> None:
+    case = made["cases"][0] | {"client": 0, "swaps": {"1": {"accuracy": 0.5}}}
+    case["ledger"] = case["ledger"] | {"clients": clients}
+    results.write({**made, "cases": [case]}, tmp_path)
+    with pytest.raises(BadInput, match=r"swaps: expected clients of the run, which has at most 100000"):
+        results.read_results(tmp_path)
+
+
+def test_looks_spend_at_most_the_level(tmp_path: Path, made: dict[str, Any]) -> None:
+    for spent, fits in (((0.02, 0.01, 0.01, 0.01), True), ((0.9,), False), ((0.04, 0.04), False)):
+        results.write({**made, "looks": [{"seeds": 1, "spent": part} for part in spent]}, tmp_path)
+        if fits:
+            assert results.read_results(tmp_path)
+        else:
+            with pytest.raises(BadInput, match=r"looks.*0\.05"):
+                results.read_results(tmp_path)
+
+
+def test_format_1_is_judged_without_the_input_of_exact_tests(tmp_path: Path, made: dict[str, Any]) -> None:
+    cases = [{key: value for key, value in case.items() if key not in results.EXACT_INPUT} for case in SMALL["cases"]]
+    results.write({**made, "format": 1, "cases": cases}, tmp_path)
+    without = results.read_results(tmp_path)
+    for key, value in [*WRONG_INPUT, ("draws", {"scores": "x"})]:
+        hostile = [case | {key: value} for case in cases]
+        hostile[0]["ledger"] = hostile[0]["ledger"] | {"clients": 10**9}
+        looks = [{"seeds": 1, "spent": 0.9}]
+        results.write({**made, "format": 1, "cases": hostile, "looks": looks}, tmp_path)
+        read = results.read_results(tmp_path)
+        assert read["summary"] == without["summary"] and "looks" not in read
+
+
+def test_a_missing_value_of_the_worst_record_is_judged_again(tmp_path: Path) -> None:
+    cases = make_cases()
+    for case in cases:
+        case["worst_record"] = {name: {"record": 0, "value": None} for name in case["scores"]}
+    document = results.read_results(results.write(make_document(cases), tmp_path))
+    assert {row["worst"]["record"] for row in document["summary"] if row["worst"]} == {None}
+
+
+@pytest.mark.parametrize("inside", [{}, {"mean": {}, "floors": {}, "controls": {}}, {"mean": 3}])
+def test_intervals_within_a_recording_have_their_fields(tmp_path: Path, made: dict[str, Any], inside: Any) -> None:
+    case = made["cases"][0] | {"within": {name: inside for name in made["cases"][0]["scores"]}}
+    for number in (1, 2):
+        results.write({**made, "format": number, "cases": [case]}, tmp_path)
+        with pytest.raises(BadInput, match=r"cases\[0\]\.within\."):
+            results.read_results(tmp_path)
 
 
 def test_a_ledger_that_was_altered_is_refused(made: dict[str, Any]) -> None:
