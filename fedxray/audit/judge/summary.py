@@ -267,8 +267,9 @@ def _compare(units: _Units, field: str, name: str, metric: str | None, down: boo
     inside = _within(units, metric)
     if inside is not None:
         difference, value = inside[field].get(name), _value(units.cases[0][field].get(name), metric)
-        known = difference is not None and difference["mean"] is not None and value is not None
-        return (value, Interval(**difference)) if known else None
+        if difference is None or difference["mean"] is None or value is None:
+            return None
+        return value, Interval(**difference)
     others = [_value(case[field].get(name), metric) for case in units.cases]
     both = [
         (value, other, seed)

@@ -335,13 +335,18 @@ def _without_messages(context: CaseContext) -> Scored | None:
     view = context.view(context.attack).without_messages()
     if view.grants.is_oracle:
         return None
+    guess = _own_answer(context, view)  # None: it needs messages, as it should
+    return guess if guess is not None and guess.scores.means else None
+
+
+def _own_answer(context: CaseContext, view: View, rows: Rows = "train") -> Scored | None:
+    """Return the answer of a user's attack to a question that it may not expect; None where it raises an error."""
     try:
-        guess = context.score(context.infer(context.attack, view, own=True))
+        return context.score(context.infer(context.attack, view, own=True), rows)
     except (NoSpaceError, OutOfTime):
         raise
-    except FedxrayError:  # it needs messages, as it should
+    except FedxrayError:
         return None
-    return guess if guess.scores.means else None
 
 
 def strongest(guesses: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -409,6 +414,8 @@ def _held_out(context: CaseContext) -> Scored | None:
     view = context.view(attack, rows=rows)
     if rows == "mixed" and not all(need.met(view) for need in attack.needs()):
         return None  # together they are too many
+    if context.own:
+        return _own_answer(context, view, rows)
     return context.score(context.infer(attack, view, own=True), rows)
 
 

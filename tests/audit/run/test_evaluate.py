@@ -24,7 +24,9 @@ from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.local_model.baselines import GlobalModel, LastReturned, LocalModelOracle
 from fedxray.attacks.membership import MembershipLoss
 from fedxray.audit.catalog import held_attacks
+from fedxray.audit.own_code.apart import OutOfTime, OwnCodeError
 from fedxray.audit.plan import AttackPart, make_plan
+from fedxray.audit.run import comparisons
 from fedxray.audit.run.comparisons import (
     CaseContext,
     adapts,
@@ -131,6 +133,38 @@ def test_an_attack_on_all_records_together_is_asked_about_held_out_ones_among_th
     held = disclose(made.truth, AllTogether.grants, client=1, rows="holdout")
     imputed = scored(made, roles.server(made.transcript, client=1, grants=held), Imputation(), "holdout")
     assert evaluate(made).controls["held-out"] == imputed and imputed["accuracy"] > 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(Imputation):
+    """An attack that fails where it is asked about more records than were trained on."""
+
+    trained: int = 0
+
+    def attack(self, view: View, context: Context) -> Evidence:
+        asked = view.grants.public_attributes
+        if asked is None or len(asked.x) > self.trained:
+            raise OwnCodeError("AssertionError in attack.py, line 7")
+        return super().attack(view, context)
+
+
+def test_an_own_attack_that_fails_on_the_mixed_question_lacks_that_control_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = context({"factory": "fedxray.attacks.floors:Imputation", "grants": list(Imputation.grants)}).part
+    made = replace(context(), part=part)
+    made = replace(made, attack=Counting(trained=len(made.truth.train[1])))
+    found = evaluate(made)
+    assert found.score.means == evaluate(replace(made, attack=Imputation())).score.means
+    assert made.own and set(found.controls) == {"other-client"}
+    monkeypatch.setattr(Counting, "attack", out_of_time)
+    for control in (lambda: comparisons._held_out(made), lambda: comparisons._without_messages(made)):
+        with pytest.raises(OutOfTime):
+            control()
+
+
+def out_of_time(attack: Counting, view: View, context: Context) -> Evidence:
+    raise OutOfTime("over")
 
 
 @pytest.mark.parametrize("role", ["server", "eavesdropper"])
