@@ -41,7 +41,7 @@ def there_and_back(view: View, folder: Path, channel: Any = None) -> View:
 
     parts = Parts(
         attack=AttackPart(name="last-returned"),
-        model=ModelPart(factory="tests.audit.own_code.test_carry:made"),
+        model=ModelPart(factory="tests.audit.users_code.test_carry:made"),
         defence=DefencePart(name="none"),
         folder=folder,
     )
