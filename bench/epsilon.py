@@ -23,7 +23,7 @@ import torch
 from fedxray.audit.judge.claims import canary_rows
 from fedxray.audit.plan.read import make_plan
 from fedxray.audit.plan.schema import CanariesPart
-from fedxray.audit.run.canaries import Canaries, found_again, put_canaries
+from fedxray.audit.run.canaries import Canaries, measure_canaries, put_canaries
 from fedxray.audit.run.power import random_targets
 from fedxray.audit.run.prepare import prepare
 from fedxray.audit.run.utility import promised, utility_of
@@ -64,7 +64,7 @@ def measured(level: str, kind: str, batch: int | str, seed: int) -> dict[str, An
     assert isinstance(federation.planted, Canaries)
     promise = promised(federation, 0, federation.rounds)
     return {
-        "found": found_again(federation.planted, federation, transcript, truth),
+        "found": measure_canaries(federation.planted, federation, transcript, truth),
         "accounted": None if promise is None else promise["epsilon"],
         "accuracy": utility_of(transcript, truth)["accuracy"],
         "seconds": time.process_time() - start,

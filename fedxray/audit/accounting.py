@@ -16,7 +16,7 @@ from fedxray.metrics.epsilon import gaussian_epsilon, gaussian_mu, laplace_epsil
 
 def work_out(name: str, settings: Sequence[str]) -> list[Claim]:
     """Return the claims of a filter from settings written as key=value."""
-    worker = WORKED[name]
+    worker = ACCOUNTED[name]
     known = inspect.signature(worker).parameters
     given: dict[str, float] = {}
     for text in settings:
@@ -170,7 +170,11 @@ def dp_sgd(
     ]
 
 
-WORKED: Mapping[str, Callable[..., list[Claim]]] = {"dp-sgd": dp_sgd, "flower-local-dp": local_dp, "nvflare-svt": svt}
+ACCOUNTED: Mapping[str, Callable[..., list[Claim]]] = {
+    "dp-sgd": dp_sgd,
+    "flower-local-dp": local_dp,
+    "nvflare-svt": svt,
+}
 
 
 def claim_lines(claims: Sequence[Claim]) -> list[str]:

@@ -172,15 +172,15 @@ def _utility(setting: DefenceChoice) -> str:
 
 def run_claim(subject: str, settings: list[str]) -> None:
     """Print the claims of an audit, or of a filter worked out from its settings."""
-    from fedxray.audit.accounting import WORKED, claim_lines, number, work_out
+    from fedxray.audit.accounting import ACCOUNTED, claim_lines, number, work_out
     from fedxray.audit.judge.claims import claims_of
     from fedxray.audit.judge.results import read_results
 
-    if subject in WORKED:
+    if subject in ACCOUNTED:
         print("\n".join(claim_lines(work_out(subject, settings))))
         return
     if not Path(subject).exists():
-        expected = f"the folder of an audit, or {', '.join(WORKED)}"
+        expected = f"the folder of an audit, or {', '.join(ACCOUNTED)}"
         raise BadInput("claim", expected=expected, got=repr(subject), remedy="Check the path or the name.")
     key, _, value = settings[0].partition("=") if settings else ("epsilon", "", "")
     if key != "epsilon" or len(settings) > 1:

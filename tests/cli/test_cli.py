@@ -75,21 +75,30 @@ def test_a_message_about_a_hostile_plan_cannot_steer_the_terminal(fedxray: Comma
     assert ended.code == 2 and "[2J" in ended.err and not {"\x1b", "\x9b"} & set(ended.err)
 
 
-def test_help_of_every_command_and_nothing_heavy_is_imported() -> None:
+HEAVY = ("torch", "numpy", "pydantic", "scipy", "sklearn", "matplotlib")
+
+
+def without_importing(asked: list[list[str]], heavy: tuple[str, ...]) -> str:
+    """What these commands print, in a process of their own that must import nothing heavy."""
     code = (
         "import sys\nfrom fedxray import cli\n"
-        f"for name in {BUILT!r}:\n"
-        "    try:\n        cli.app([name, '--help'])\n"
-        "    except SystemExit as ended:\n        assert ended.code == 0, name\n"
-        "heavy = {'torch', 'numpy', 'pydantic', 'scipy', 'sklearn', 'matplotlib', 'jinja2', 'fedxray.audit'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        f"for words in {asked!r}:\n"
+        "    try:\n        cli.app(words)\n"
+        "    except SystemExit as ended:\n        assert ended.code == 0, words\n"
+        f"    heavy = set({heavy!r}) & set(sys.modules)\n"
+        "    assert not heavy, (words, heavy)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_help_of_every_command_and_nothing_heavy_is_imported() -> None:
+    said = without_importing([[name, "--help"] for name in BUILT], (*HEAVY, "jinja2", "fedxray.audit"))
     for name in BUILT:
-        assert name in ended.stdout
-    assert "--resume" in ended.stdout and "--dry-run" in ended.stdout and "--yes" in ended.stdout
-    assert "[]" not in ended.stdout  # what remains of [[gate]] if it is interpreted as markup
+        assert name in said
+    assert "--resume" in said and "--dry-run" in said and "--yes" in said
+    assert "[]" not in said  # what remains of [[gate]] if it is interpreted as markup
 
 
 def test_no_list_and_no_page_of_a_built_in_name_waits_for_torch() -> None:
@@ -98,16 +107,7 @@ def test_no_list_and_no_page_of_a_built_in_name_waits_for_torch() -> None:
         *(["show", next(iter(catalog.HERE[kind]))] for kind in catalog.HERE),
     ]
     asked += [["show", name] for name in ("mlp", "medical", "accuracy", "server", "recipe")]
-    code = (
-        "import sys\nfrom fedxray import cli\n"
-        f"for words in {asked!r}:\n"
-        "    try:\n        cli.app(words)\n"
-        "    except SystemExit as ended:\n        assert ended.code == 0, words\n"
-        "    heavy = {'torch', 'numpy', 'pydantic', 'scipy', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
-        "    assert not heavy, (words, heavy)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert ended.returncode == 0, ended.stderr
+    without_importing(asked, HEAVY)
 
 
 def test_the_stored_page_is_the_one_that_the_class_gives(fedxray: Command) -> None:

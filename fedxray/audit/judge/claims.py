@@ -23,12 +23,12 @@ from fedxray.metrics.epsilon import (
 # Rows of results.json
 
 DELTA = 1e-5  # where the defence has none
-Found = Mapping[str, Any]  # what one run with canaries stored
+CanaryScores = Mapping[str, Any]  # what one run with canaries stored
 Row = dict[str, Any]
 
 
 def canary_rows(
-    found: Mapping[str, Sequence[Found]],
+    found: Mapping[str, Sequence[CanaryScores]],
     promises: Mapping[str, Mapping[str, Any] | None],
     configured: Mapping[str, float | None],
     lost: Mapping[str, Sequence[str]] | None = None,
@@ -58,7 +58,7 @@ def canary_rows(
     return rows
 
 
-def _client_rows(runs: Sequence[Found], delta: float) -> list[Row]:
+def _client_rows(runs: Sequence[CanaryScores], delta: float) -> list[Row]:
     rows, level = [], LEVEL / len(runs[0].get("clients", {"": 0}))
     for seen in ("replies", "aggregates", "final-model"):
         cosines = [cosine for run in runs for cosine in run.get("clients", {}).get(seen, ())]
@@ -69,7 +69,7 @@ def _client_rows(runs: Sequence[Found], delta: float) -> list[Row]:
     return rows
 
 
-def _record_rows(runs: Sequence[Found], delta: float) -> list[Row]:
+def _record_rows(runs: Sequence[CanaryScores], delta: float) -> list[Row]:
     scores = [score for run in runs for score in run.get("scores", ())]
     inside = [coin for run in runs for coin in run.get("inside", ())]
     if not scores:

@@ -39,6 +39,7 @@ from fedxray.audit.own_code import forkserver
 from fedxray.audit.own_code.carry import Packed, Parts, Unpacked, evidence_of, plain_facts, table_of
 from fedxray.audit.own_code.forkserver import Child, hang_up, kill_group
 from fedxray.audit.plan.schema import AttackPart, DefencePart, ModelPart
+from fedxray.audit.workers.engines import DEADLINE_PASSED, signal_name
 from fedxray.data.checks import max_bytes
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused, printable
 from fedxray.federation.tamper import Tamper
@@ -60,7 +61,7 @@ class OwnRefusal(OwnCodeError, Refused):
 
 
 class OwnDivergence(OwnCodeError, Diverged):
-    """A training with a user's own code that left the finite numbers, as that code's process states."""
+    """A training with a user's own code that diverged, as reported by its process."""
 
     def __init__(self, text: str) -> None:
         """Use the text as it is."""
@@ -68,7 +69,7 @@ class OwnDivergence(OwnCodeError, Diverged):
 
 
 class OutOfTime(OwnCodeError):
-    """A user's own code that was stopped since the time of --budget was over."""
+    """A user's own code that was stopped because the time of --budget was over."""
 
 
 LOWER = "Lower learning_rate."
@@ -88,7 +89,6 @@ def can_fork() -> bool:
 
 LIMIT = 3600.0  # seconds that an attack of the user's may take on one view
 VARIABLE = "FEDXRAY_ATTACK_SECONDS"  # changes that
-TIME_OVER = "the time of --budget was over"
 LONGEST = 1000  # characters of a text of the user's on the terminal
 
 
@@ -148,7 +148,7 @@ def _answer_of(task: Mapping[str, Any], view: View, until: float, *, quoting: bo
             _send(child.pipe, document, packed.tensors)
             return _served(line, view.channel, quoting)
     if child.late and left < limit:
-        raise OutOfTime(TIME_OVER)
+        raise OutOfTime(DEADLINE_PASSED)
     if child.late:
         raise OwnCodeError(f"the attack took more than {limit:g} s ({VARIABLE}), so its process was stopped")
     raise OwnCodeError(f"the attack's process {_ended(child.code)}")
@@ -163,7 +163,7 @@ def _ended(code: int | None) -> str:
     if code is None:
         return "ended before it gave an answer"
     if code < 0:
-        return f"was killed by signal {-code}"
+        return f"was killed by {signal_name(-code)}"
     return f"ended with code {code} before it gave an answer"
 
 
@@ -281,7 +281,7 @@ def do_apart(work: Callable[[], None], until: float = math.inf, *, quoting: bool
         here.close()
         _, status = os.waitpid(pid, 0)
     if late.is_set() and not facts:
-        raise OutOfTime(TIME_OVER)
+        raise OutOfTime(DEADLINE_PASSED)
     if facts.get("what") == "failed":
         raise _refusal_of(facts) if quoting else _error_of(facts)
     if facts.get("what") != "done":

@@ -114,7 +114,7 @@ class Unpacked:
     known: dict[int, Late] = field(default_factory=dict)
 
     def value(self, plain: Any) -> Any:
-        """Return the value of plain ones."""
+        """Return the value that `plain` stands for."""
         if not isinstance(plain, dict):
             return plain
         if "tensor" in plain:

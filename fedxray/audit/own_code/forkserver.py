@@ -31,6 +31,7 @@ NUMBER = struct.Struct("!i")  # its answers: the id of a child, later its exit c
 ROOM = 1 << 16  # bytes of a pipe
 GRACE = 10.0  # seconds that the server may take to kill a child or to end; an attack may have stopped it
 WORK = "fedxray.audit.own_code.apart:answer"  # what a child does with its pipe
+# Named, not imported: rooms above this one, loaded once so that forks start fast.
 PRELOADED = ("fedxray.audit.run.execute", "fedxray.models.factory", "scipy.linalg", "sklearn.utils")
 
 
@@ -129,7 +130,7 @@ class Child:
             self.server.control.send(KILL)
 
     def _kill_all(self) -> None:
-        """Kill it and a server that does not answer; the number of its exit code is then None."""
+        """Kill it and a server that does not answer; its exit code is then None."""
         kill_group(self.pid)
         self.server.process.kill()
 

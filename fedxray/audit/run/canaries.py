@@ -176,31 +176,31 @@ def check_canaries(federation: Federation, part: CanariesPart) -> None:
 
 # What the server sees of them
 
-Found = dict[str, Any]
+CanaryScores = dict[str, Any]
 
 
 def write_measured(folder: Path, federation: Federation, transcript: Transcript, truth: Truth) -> None:
     """Store how far each canary shows in the messages of a run."""
     assert isinstance(federation.planted, Canaries)
-    found = results.plain(found_again(federation.planted, federation, transcript, truth), "canaries")
+    found = results.plain(measure_canaries(federation.planted, federation, transcript, truth), "canaries")
     (folder / FILE).write_text(json.dumps(found, allow_nan=False))
 
 
-def read_measured(folder: Path) -> Found:
+def read_measured(folder: Path) -> CanaryScores:
     """Return what was stored."""
-    found: Found = read_json(folder / FILE, remedy=REMEDY)
+    found: CanaryScores = read_json(folder / FILE, remedy=REMEDY)
     results.check_part(found, "measured", folder / FILE, REMEDY)
     return found
 
 
-def found_again(canaries: Canaries, federation: Federation, transcript: Transcript, truth: Truth) -> Found:
+def measure_canaries(canaries: Canaries, federation: Federation, transcript: Transcript, truth: Truth) -> CanaryScores:
     """Return the cosines of canaries with what is seen, and the scores of those that are in by coin, with their coins.
 
     Several rounds count by the sum of their directions. `most` is the largest mean cosine that canaries could have.
     """
     seen = _Seen(canaries, federation, transcript, truth)
     masked, clients = transcript.secure_aggregation, range(canaries.honest)
-    found: Found = {"dimension": len(flatten(canaries.like)), "kind": canaries.kind, "most": {}}
+    found: CanaryScores = {"dimension": len(flatten(canaries.like)), "kind": canaries.kind, "most": {}}
     if count := len(canaries.updates):
         found["clients"] = {
             "aggregates": _cosines(canaries.updates, seen.aggregates()),

@@ -268,7 +268,7 @@ class Worker:
         code = self.process.exitcode
         held = f" (it held up to {self.peak / 1e6:,.0f} MB of memory)" if self.peak else ""
         if code is not None and code < 0:
-            return f"its process was killed by {_signal_name(-code)}{held}"
+            return f"its process was killed by {signal_name(-code)}{held}"
         return f"its process ended with code {code}{held}"
 
     def stop(self) -> None:
@@ -392,7 +392,7 @@ def _ready(workers: list[Worker]) -> list[Worker]:
     return [worker for worker in workers if worker.pipe in ready or worker.process.sentinel in ready]
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     """Return the name of a signal; most real-time signals have none."""
     return next((known.name for known in signal.Signals if known == number), f"signal {number}")
 

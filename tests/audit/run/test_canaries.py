@@ -17,7 +17,7 @@ from fedxray.audit.judge.claims import canary_rows
 from fedxray.audit.plan import make_plan
 from fedxray.audit.plan.schema import CanariesPart
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.canaries import Canaries, found_again, put_canaries
+from fedxray.audit.run.canaries import Canaries, measure_canaries, put_canaries
 from fedxray.audit.run.grid import CANARIES, Run, canary_run_id
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.preflight import preflight
@@ -57,7 +57,7 @@ def rows_of(federation: Federation, seed: int = 0) -> list[dict[str, Any]]:
     """The rows of one run with these canaries."""
     transcript, truth = simulate(federation, seed=seed)
     assert isinstance(federation.planted, Canaries)
-    found = found_again(federation.planted, federation, transcript, truth)
+    found = measure_canaries(federation.planted, federation, transcript, truth)
     return canary_rows({"it": [found]}, {}, {})
 
 
@@ -159,7 +159,7 @@ def test_canaries_left_out_are_not_found() -> None:
     assert isinstance(canaries, Canaries)
     absent = replace(canaries, inside=tuple(torch.zeros(60, dtype=torch.bool) for _ in canaries.inside))
     transcript, truth = simulate(replace(federation, planted=absent))
-    scores = torch.tensor(found_again(absent, federation, transcript, truth)["scores"])
+    scores = torch.tensor(measure_canaries(absent, federation, transcript, truth)["scores"])
     assert abs(float(scores.mean())) < 4 / math.sqrt(len(scores) * len(flatten(canaries.like)))
 
 

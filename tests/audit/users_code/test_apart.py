@@ -130,7 +130,7 @@ def test_the_documentation_lists_every_way() -> None:
     [
         ("raise", "failed", r"^ZeroDivisionError in cheats\.py, line \d+$"),
         ("refuse", "refused", r"^Refused in cheats\.py, line \d+$"),
-        ("kill", "failed", "process was killed by signal 9"),
+        ("kill", "failed", "process was killed by SIGKILL"),
         ("leave", "failed", "process ended with code 3 before it gave an answer"),
         ("nan", "diverged", "the guess holds values that are not finite"),
         ("nonsense", "failed", "AttributeError"),
