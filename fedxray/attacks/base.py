@@ -53,6 +53,17 @@ class Context:
         return answer
 
 
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What the time of an answer depends on; of one client: its records, its local steps in a round, and their time."""
+
+    records: int
+    rounds: int
+    clients: int
+    local_steps: int
+    step_seconds: float
+
+
 def compute(attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
     """Run the attack: the memo that stores nothing."""
     return run()
@@ -104,7 +115,7 @@ class Attack(ABC):
         """List the grants that it gets where a plan names none; overridden where a setting adds some."""
         return self.grants
 
-    def seconds(self, records: int, rounds: int, clients: int) -> float:
+    def seconds(self, work: Workload) -> float:
         """Return about how long an answer takes beyond its steps, for the estimate of an audit; a hook."""
         return 0.0
 

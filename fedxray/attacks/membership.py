@@ -34,6 +34,7 @@ from fedxray.attacks.base import (
     Attack,
     Context,
     Need,
+    Workload,
     any_update,
     classification,
     global_models,
@@ -341,7 +342,7 @@ class MembershipReference(Attack):
     records: int = setting(
         2000, "Public records that a reference model is trained on, all where there are fewer.", least=1
     )
-    steps: int = setting(5000, "Most steps of a reference model; fewer where the client took fewer.", least=1)
+    most_steps: int = setting(5000, "Most steps of a reference model; fewer where the client took fewer.", least=1)
 
     def needs(self) -> tuple[Need, ...]:
         """List records in question and public ones, the recipe, and the needs of the attack on the model."""
@@ -349,9 +350,13 @@ class MembershipReference(Attack):
         known = (granted("target-records"), public_records(), granted("recipe"), global_models())
         return (*known, *classes, *needs_of_model(self.model))
 
+    def seconds(self, work: Workload) -> float:
+        """Return about how long the reference models take."""
+        return self.references * min(self.most_steps, work.local_steps * work.rounds) * work.step_seconds
+
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the mean loss under the reference models minus the loss under the client's."""
-        models = reference_models(view, self.references, self.records, self.steps)
+        models = reference_models(view, self.references, self.records, self.most_steps)
         own = loss_under(view, *model_params(context.run(self.model, view)))
         others = [loss_under(view, *model) for model in models]
         if self.scale == "logit":
@@ -440,6 +445,10 @@ class MembershipBest(Attack):
     requires: ClassVar[tuple[Need, ...]] = (granted("target-records"), global_models())
     floors: ClassVar[tuple[str, ...]] = ("chance",)
     controls: ClassVar[tuple[str, ...]] = ("other-client",)
+
+    def seconds(self, work: Workload) -> float:
+        """Return about how long its reference models take."""
+        return MembershipReference().seconds(work)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the mean normal score of every record over the parts."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Observation, View
-from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, granted, single_replies
+from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, Workload, granted, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_membership, of_sources
 from fedxray.attacks.observations import NO_DIRECTION, own_order, usable
 from fedxray.attacks.record_gradients import gradients_at
@@ -48,9 +48,9 @@ class MembershipFromUpdates(Attack):
         """List the records in question, few enough, and replies of the target alone."""
         return (granted("target-records"), few_records("target_records"), single_replies())
 
-    def seconds(self, records: int, rounds: int, clients: int) -> float:
+    def seconds(self, work: Workload) -> float:
         """Return about how long an answer takes: quadratic in the records."""
-        return SECONDS * records**2 * min(rounds, self.messages)
+        return SECONDS * work.records**2 * min(work.rounds, self.messages)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the weight of every record."""
@@ -85,9 +85,9 @@ class SourceFromUpdates(SourceAttack):
         """List the records in question, few enough, and separate replies of several clients."""
         return (granted("source-records"), few_records("source_records"), several_clients())
 
-    def seconds(self, records: int, rounds: int, clients: int) -> float:
+    def seconds(self, work: Workload) -> float:
         """Return about how long an answer takes: as many others' records are asked about, in every client's updates."""
-        return SECONDS * (2 * records) ** 2 * min(rounds, self.messages) * clients
+        return SECONDS * (2 * work.records) ** 2 * min(work.rounds, self.messages) * work.clients
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the client with the largest weight, record by record."""

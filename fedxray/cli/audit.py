@@ -120,7 +120,7 @@ def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str 
     from fedxray.audit.run.audit import check_room, megabytes
     from fedxray.audit.run.dry_run import can_settle
     from fedxray.audit.run.grid import expand
-    from fedxray.audit.run.preflight import preflight
+    from fedxray.audit.run.preflight import STARTING, preflight
     from fedxray.audit.run.prepare import prepare_first
     from fedxray.audit.workers.engines import make_engine, worker_count
 
@@ -139,8 +139,9 @@ def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str 
     _print_data(plan, sys.stdout)
     print(f"{'runs':<12}{len(runs)}")
     print(f"{'cases':<12}{len(cases)}")
-    longest = f", up to {duration(seconds / count * AUTO_LOOKS[-1] / AUTO_LOOKS[0])} if it takes 20 seeds to decide"
-    print(f"{'time':<12}about {duration(seconds / count)}{longest if plan.is_auto else ''}")
+    most = STARTING + seconds / count * AUTO_LOOKS[-1] / AUTO_LOOKS[0]
+    longest = f", up to {duration(most)} if it takes 20 seeds to decide"
+    print(f"{'time':<12}about {duration(STARTING + seconds / count)}{longest if plan.is_auto else ''}")
     if power:
         print(f"{'power':<12}up to {duration(power / count)} more, if a verdict requires a power check")
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")

@@ -343,7 +343,7 @@ def test_references_take_no_more_steps_than_the_setting() -> None:
     }
     for params, _ in reference_models(whole, 2, len(public), 1):
         assert all(torch.allclose(params[name].double(), value, atol=1e-6) for name, value in one.items())
-    found = scores_of(MembershipReference(references=2, steps=1), whole)
+    found = scores_of(MembershipReference(references=2, most_steps=1), whole)
     own = after(view.of_target()[-1])
     wanted = [float(slow_loss(view, one, number) - slow_loss(view, own, number)) for number in range(6)]
     assert found.tolist() == pytest.approx(wanted, rel=2e-3, abs=1e-4)

@@ -64,9 +64,9 @@ class AttributeFromUpdates(base.Attack):
         known = (base.sensitive_column(), base.granted("public-attributes"))
         return (*known, few_indicators(self.grid, MOST_INDICATORS), base.single_replies())
 
-    def seconds(self, records: int, rounds: int, clients: int) -> float:
+    def seconds(self, work: base.Workload) -> float:
         """Return about how long an answer takes: quadratic in the records."""
-        return SECONDS * records**2 * min(rounds, self.messages)
+        return SECONDS * work.records**2 * min(work.rounds, self.messages)
 
     def attack(self, view: View, context: base.Context) -> Evidence:
         """Estimate the indicators, calibrated on a shadow client where the recipe is known."""

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from fedxray.adversary.grants import ROLES
-from fedxray.attacks.base import Attack
+from fedxray.attacks.base import Attack, Workload
 from fedxray.audit.catalog import attack_settings
 from fedxray.audit.judge.verdict import LEAST_RUNS
 from fedxray.audit.own_code.apart import OutOfTime, OwnCodeError, OwnRefusal, check_apart, do_apart, seconds_allowed
@@ -47,6 +47,7 @@ from fedxray.metrics.table import check_usable
 
 # The estimate, from the time of one local step: runs, cases and power checks
 
+STARTING = 10.0  # seconds of any audit: imports, the rehearsal, workers and the report
 SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
 SAME_FOR_ALL = {"recipe"}  # grants on which answers about all clients agree, so that a stored one serves as a control
 REPLAY = 3  # local steps of training that one step of an attack costs for each local step that it replays
@@ -148,9 +149,14 @@ def _answering(
     """Return about how long one answer takes, where one local step takes `seconds`."""
     records = len(federation.clients[0]) if records is None else records
     rounds = len(recorded_rounds(federation.record, federation.rounds))
-    return _local_steps(part, attack, federation, records) * REPLAY * seconds + attack.seconds(
-        records, rounds, len(federation.clients)
+    work = Workload(
+        records=records,
+        rounds=rounds,
+        clients=len(federation.clients),
+        local_steps=federation.recipe.steps(records),
+        step_seconds=seconds,
     )
+    return _local_steps(part, attack, federation, records) * REPLAY * seconds + attack.seconds(work)
 
 
 def _local_steps(part: AttackPart, attack: Attack, federation: Federation, records: int) -> int:

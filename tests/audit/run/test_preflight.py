@@ -43,6 +43,13 @@ def test_the_estimate_counts_runs_cases_and_bytes() -> None:
     assert found.bytes == (6 + 3 + 3) * transcript_bytes(prepare(plan, "none", 0).federation) > 0
 
 
+def test_the_estimate_counts_reference_models() -> None:
+    attacks = [{"name": "membership-loss"}, {"name": "membership-reference"}, {"name": "membership-best"}]
+    found = look(attack=[dict(one, controls=[]) for one in attacks])
+    loss, reference, best = (found.optimising_seconds[one["name"]] for one in attacks)
+    assert loss == 0.0 < reference == best, "four models, each trained for as many steps as the client"
+
+
 def test_a_seat_that_the_attack_is_not_made_for() -> None:
     with pytest.raises(BadInput, match="curious-client") as refusal:
         look(attack=[{"name": "local-model-linear", "role": "curious-client"}])
