@@ -40,8 +40,11 @@ def run_reproduction(
 ) -> int:
     """Reproduce a published table and return the exit code."""
     compute_with_one_thread()
-    from fedxray.audit.judge.results import failure_line
-    from fedxray.reproduce.run import cases_of, job, reproduce
+    from fedxray.audit.workers.engines import importing
+
+    with importing():
+        from fedxray.audit.judge.results import failure_line
+        from fedxray.reproduce.run import cases_of, job, reproduce
 
     names = tuple(part.strip() for part in columns.split(",")) if columns else ()
     asked = job(name, request, tuple(rows), names)

@@ -104,13 +104,14 @@ def local_update(
     generator: torch.Generator | None = None,
     keep_graph: bool = False,
     segment: int | None = None,
+    negated: bool = False,
 ) -> LocalResult:
     """Run the local steps from `start`, one for each batch, and return the reply of the client.
 
     `evaluate` gives the loss of a batch (`objective`, or `stacked_objective` for stacked clients). `hooks` are the
     hooks of a defence, which draw from `generator`. With `keep_graph` the result can be differentiated with respect
     to the batches and `start`; with `segment` at most that number of steps is in the graph at a time, and all but the
-    last segment are computed twice.
+    last segment are computed twice. With `negated` the reply of FedSGD is the gradient itself, not minus it.
 
     The update is always measured from `start`, the model that was sent, even where a defence changes what came in.
     """
@@ -125,7 +126,7 @@ def local_update(
                 gradient, buffers_after = work.gradient(state, batch, keep_graph)
                 # What a client keeps to itself it must train itself: the server never steps these parameters.
                 stepped = _step(params, gradient, recipe.learning_rate, None) if hooks.kept else params
-                return _reply(scaled(gradient, -1.0), stepped, buffers_after, hooks, source)
+                return _reply(gradient if negated else scaled(gradient, -1.0), stepped, buffers_after, hooks, source)
     if keep_graph and segment is not None:
         assert hooks is IDENTITY, "steps that are repeated must not draw"
         rest = list(batches)

@@ -31,7 +31,7 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion import problem
-from fedxray.attacks.inversion.distance import cosine, squares
+from fedxray.attacks.inversion.distance import distance_to, squares
 from fedxray.attacks.inversion.dlg import UNIT, Unit, first_tensor, unit_size
 from fedxray.attacks.inversion.layer_weights import layers_of, ramps
 from fedxray.attacks.inversion.problem import ImageInversion, Start
@@ -97,6 +97,7 @@ class Agic(ImageInversion):
         layers = layers_of(view.model, aim)
         counts = ramps(layers, RISING)
         size = unit_size(self.unit, aim, view, observation)
+        angles = [(layer.tensors, distance_to(_of(aim, layer.tensors), "cosine")) for layer in layers]
 
         def loss(x: Tensor) -> Tensor:
             update = client.update(x, labels)
@@ -104,7 +105,7 @@ class Agic(ImageInversion):
                 squared = squares(update, aim)
                 by_layer = [torch.stack([squared[name] for name in layer.tensors]).sum() / size**2 for layer in layers]
             else:
-                by_layer = [cosine(_of(update, layer.tensors), _of(aim, layer.tensors)) for layer in layers]
+                by_layer = [angle(_of(update, names)) for names, angle in angles]
             distances = torch.stack(by_layer)  # [layers]
             return (distances * distances.new_tensor(counts)).sum()
 

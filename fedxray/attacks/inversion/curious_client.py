@@ -43,7 +43,7 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Attack, Context, Need, any_update, granted, images
 from fedxray.attacks.evidence import Evidence, Kind
 from fedxray.attacks.inversion import problem
-from fedxray.attacks.inversion.distance import BY_DEPTH, MATCHES, distance_named
+from fedxray.attacks.inversion.distance import BY_DEPTH, MATCHES, distance_to
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, replay, straight_schedule
 from fedxray.attacks.labels.dlf import LabelsDlf
 from fedxray.attacks.observations import WHICH_UPDATE, At, OwnShare, SumAsReply, observation_at, read_sum
@@ -138,14 +138,14 @@ class CuriousFamily(Attack):
 
     def invert(self, view: View, context: Context, update: Update, seen: Params, labels: Tensor) -> Evidence:
         """Return images of these labels [n] whose update is closest to the observed one."""
-        distance, space = distance_named(self.match, seen), view.space
+        distance, space = distance_to(seen, self.match), view.space
         # With the distance of the update from zero as its unit, a loss is the share of it that is unexplained.
-        length = float(distance(each(torch.zeros_like, seen), seen)) if self.match in SIZED else 1.0
+        length = float(distance(each(torch.zeros_like, seen))) if self.match in SIZED else 1.0
         scale = length if length > 0 else 1.0
 
         def loss(point: dict[str, Tensor]) -> Tensor:
             inputs = enlarged(point["latent"], space)
-            value = distance(update(inputs), seen) / scale
+            value = distance(update(inputs)) / scale
             return value + self.total_variation * total_variation(inputs) if self.total_variation else value
 
         starts = latent_starts(view, next(iter(seen.values())), labels, context, self.restarts, self.latent)

@@ -46,7 +46,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -57,7 +56,7 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import Attack, Context
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion import problem, replay as replaying
-from fedxray.attacks.inversion.distance import BY_DEPTH, MATCHES, Distance, distance_named, squared_l2
+from fedxray.attacks.inversion.distance import BY_DEPTH, MATCHES, DistanceTo, distance_named, distance_to, squared_l2
 from fedxray.attacks.inversion.problem import ImageInversion
 from fedxray.attacks.labels.dlf import LabelsDlf
 from fedxray.attacks.observations import observation_at
@@ -360,6 +359,7 @@ def simulation(view: View, attack: DlfFamily, known: Known, recipe: Recipe, *, b
     client = replaying.replay(view.model, seen.start, recipe, order, buffers=seen.buffers, batch_norm=attack.batch_norm)
     aim = problem.aim_of(seen, known.recipe)
     client, aim = problem.aware(view, seen, known.recipe, count, client, aim)
+    client, aim = client.as_gradient(aim)
     labels = known.labels.repeat(sets) if known.step_labels is None else known.step_labels[: sets * count]
     unit = 1.0 if known.recipe.kind == "gradient" else 1 / known.recipe.learning_rate
     batches = sets * -(-count // known.recipe.batch_length(count))
@@ -375,7 +375,7 @@ class Objective:
     """
 
     simulation: Simulation
-    distance: Distance
+    distance: DistanceTo
     numbers: Preset
     space: Space
     half: int  # steps over which the weight of the match changes
@@ -393,7 +393,7 @@ class Objective:
         rest = self.numbers.total_variation * squared_total_variation(flat)
         rest = rest + self.numbers.clip * box_penalty(self.space.to_pixels(flat), 0.0, 1.0)
         rest = rest if self.penalty is None else rest + self.penalty(x)
-        match = self.match_weight(step) * self.distance(update, simulated.aim)
+        match = self.match_weight(step) * self.distance(update)
         return match / simulated.batches + rest if self.share is None else match + self.share * rest
 
     def match_weight(self, step: int) -> float:
@@ -435,15 +435,16 @@ def prior_of(attack: Dlf) -> tuple[str, float]:
     return name, preset.prior_weights[name] if attack.prior_weight is None else attack.prior_weight
 
 
-def _distance(match: str, names: list[str], simulated: Simulation) -> Distance:
+def _distance(match: str, names: list[str], simulated: Simulation) -> DistanceTo:
     """Return the distance of that name; under known noise of equal variance all entries get equal weights.
 
     The distance of the update from zero is kept, and with it the balance with the other terms.
     """
     if match != BY_DEPTH or not simulated.client.noise:
-        return distance_named(match, names)
+        return distance_to(simulated.aim, match, names)
     by_depth, plain = (_length(simulated, names, name) for name in (BY_DEPTH, "l2"))
-    return partial(squared_l2, weights=dict.fromkeys(names, by_depth / plain if plain > 0 else 1.0))
+    weights = dict.fromkeys(names, by_depth / plain if plain > 0 else 1.0)
+    return lambda guess: squared_l2(guess, simulated.aim, weights)
 
 
 def _share(simulated: Simulation, names: list[str]) -> float:

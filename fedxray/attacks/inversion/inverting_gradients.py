@@ -34,7 +34,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion import problem
-from fedxray.attacks.inversion.distance import DISTANCES, where_seen
+from fedxray.attacks.inversion.distance import DISTANCES, DistanceTo, distance_to, where_seen
 from fedxray.attacks.inversion.problem import ImageInversion, Start
 from fedxray.attacks.inversion.replay import Replay
 from fedxray.attacks.observations import observation_at
@@ -65,14 +65,16 @@ class InvertingGradients(ImageInversion):
         labels, facts = problem.labels_in_batches(view, context, self.labels, self.at)
         like = next(iter(observation.start.values()))
         client, seen = problem.replayed(view, observation, len(labels), self.batch_norm)
-        loss = partial(self._loss, client, seen, labels)
+        loss = partial(self._loss, client, seen, distance_to(seen, self.match), labels)
         starts = problem.drawn_starts(view, like, len(labels), context, self.restarts, self.start)
         method = SignedAdam(steps=self.steps, lr=self.learning_rate, decay=Stairs())
         project = problem.into_the_box(view, like)
         tried = restarts(loss, starts, method, report=context.report, project=project, what=self.name)
         return problem.reconstruction(view, observation, tried, labels, facts)
 
-    def _loss(self, client: Replay, seen: Params, labels: Tensor, point: dict[str, Tensor]) -> Tensor:
+    def _loss(
+        self, client: Replay, seen: Params, distance: DistanceTo, labels: Tensor, point: dict[str, Tensor]
+    ) -> Tensor:
         update = client.update(point["inputs"], labels)
-        distance = DISTANCES[self.match](where_seen(update, seen) if self.skip_zeros else update, seen)
-        return distance + self.total_variation * total_variation(point["inputs"])
+        match = distance(where_seen(update, seen) if self.skip_zeros else update)
+        return match + self.total_variation * total_variation(point["inputs"])

@@ -179,6 +179,7 @@ def replayed(
 ) -> tuple[Replay, Params]:
     """Return the client's round to replay and the update it should produce, using what is known of the defence.
 
+    Of FedSGD both are the gradient, so minus the update, where no defence changes it.
     With `merged` the round is approximated by one step on all examples.
     """
     recipe = recipe_of(view, observation)
@@ -186,7 +187,8 @@ def replayed(
     played = one_step(recipe, examples) if merged else recipe
     order = straight_schedule(examples, played)
     client = replay(view.model, observation.start, played, order, buffers=observation.buffers, batch_norm=batch_norm)
-    return aware(view, observation, recipe, examples, client, aim_of(observation, recipe))
+    client, aim = aware(view, observation, recipe, examples, client, aim_of(observation, recipe))
+    return client.as_gradient(aim)
 
 
 # Knowledge of the defence

@@ -23,7 +23,7 @@ from fedxray.federation.local import Batch, Objective, local_update, shares_tens
 from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.losses import example_loss
 from fedxray.models.inspect import batch_norm_layers
-from fedxray.params import Params, buffers_of, each
+from fedxray.params import Params, buffers_of, each, scaled
 
 # Average pooling as one matrix product, which is faster to differentiate twice than torch's own kernel
 
@@ -86,9 +86,13 @@ class Replay:
     hooks: Hooks = IDENTITY  # deterministic parts of the client's defence, where known
     weights: Params | None = None  # weights of entries of the update, where they differ
     noise: float = 0.0  # known variance of the noise in every entry of the update
+    negated: bool = False  # whether `update` returns minus the update; see `as_gradient`
 
     def update(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Return the update, differentiable in x [examples, ...] and in y where that holds no class numbers."""
+        """Return the update, differentiable in x [examples, ...] and in y where that holds no class numbers.
+
+        Where the replay is `negated` it is minus the update.
+        """
         if len(x) != self.examples or len(y) != self.examples:
             got = f"{len(x)} inputs and {len(y)} labels"
             raise BadInput(
@@ -106,10 +110,21 @@ class Replay:
                 hooks=self.hooks,
                 keep_graph=True,
                 segment=self.segment if self.hooks is IDENTITY else None,
+                negated=self.negated,
             )
         if self.weights is None:
             return result.update
         return {name: value * self.weights[name] for name, value in result.update.items()}
+
+    def as_gradient(self, aim: Params) -> tuple[Replay, Params]:
+        """Return replay and target update, both negated where that saves passes over all parameters.
+
+        The update of FedSGD is minus the gradient. A distance is the same if both of its sides are negated, so the
+        observed side is, once.
+        """
+        if self.recipe.kind != "gradient" or self.hooks is not IDENTITY or self.negated:
+            return self, aim
+        return replace(self, negated=True), scaled(aim, -1.0)
 
     def shown(self, x: Tensor) -> Tensor:
         """Return a guess [examples, ...] with both images of an averaged pair replaced by their mean."""

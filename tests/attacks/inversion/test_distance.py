@@ -7,7 +7,17 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from fedxray.attacks.inversion.distance import DISTANCES, cosine, cosine_by_layer, l1, squared_l2, squares
+from fedxray.attacks.inversion.distance import (
+    DISTANCES,
+    MATCHES,
+    cosine,
+    cosine_by_layer,
+    distance_named,
+    distance_to,
+    l1,
+    squared_l2,
+    squares,
+)
 from fedxray.errors import BadInput
 
 WEIGHTS = {"conv.weight": 1.0, "conv.bias": 0.5, "head.weight": 3.0}
@@ -113,3 +123,28 @@ def test_names_must_agree() -> None:
         cosine(left, {"conv.weight": left["conv.weight"]})
     with pytest.raises(BadInput, match=r"none for conv\.bias"):
         squared_l2(left, drawn(2), {"conv.weight": 1.0, "head.weight": 1.0})
+
+
+def plain_cosine(guess: dict[str, Tensor], seen: dict[str, Tensor], weights: dict[str, float]) -> Tensor:
+    def inner(left: dict[str, Tensor], right: dict[str, Tensor]) -> Tensor:
+        return torch.stack([weights[name] * (left[name] * right[name]).sum() for name in left]).sum()
+
+    return 1 - inner(guess, seen) / (inner(guess, guess) * inner(seen, seen)).sqrt()
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_the_gradient_of_the_cosine_is_that_of_the_plain_formula(weights: dict[str, float] | None) -> None:
+    guess, seen = {key: value.requires_grad_() for key, value in drawn(1).items()}, drawn(2)
+    plain = plain_cosine(guess, seen, weights or dict.fromkeys(SHAPES, 1.0))
+    expected = torch.autograd.grad(3 * plain, list(guess.values()))
+    found = torch.autograd.grad(3 * cosine(guess, seen, weights), list(guess.values()))
+    assert all(torch.allclose(one, other, atol=1e-14) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("match", MATCHES)
+def test_a_distance_to_an_update_is_the_distance_of_both_and_that_of_both_negated(match: str) -> None:
+    guess, seen = drawn(1), drawn(2)
+    value = distance_to(seen, match)(guess)
+    assert torch.equal(value, distance_named(match, seen)(guess, seen))
+    negated = [{key: -value for key, value in side.items()} for side in (seen, guess)]
+    assert torch.equal(distance_to(negated[0], match)(negated[1]), value)

@@ -249,4 +249,4 @@ def test_with_a_cosine_the_other_terms_are_a_share_of_the_squared_length_of_the_
 def distance_of(loss: Objective, x: Tensor) -> Tensor:
     one_round = loss.simulation
     update = one_round.client.update(x.flatten(0, 1), one_round.labels)
-    return loss.distance({name: one_round.unit * value for name, value in update.items()}, one_round.aim).detach()
+    return loss.distance({name: one_round.unit * value for name, value in update.items()}).detach()

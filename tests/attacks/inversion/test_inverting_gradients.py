@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import compute
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion.distance import distance_to
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
 from fedxray.attacks.inversion.problem import drawn_inputs, recipe_of, replayed
 from fedxray.attacks.labels.idlg import LabelsIdlg
@@ -156,7 +157,7 @@ def test_zeros_that_were_seen_can_be_left_out() -> None:
     point = {"inputs": images(1)}
     losses = {
         skip: InvertingGradients(skip_zeros=skip, total_variation=0.0)
-        ._loss(client, aim, torch.tensor([0]), point)
+        ._loss(client, aim, distance_to(aim, "cosine"), torch.tensor([0]), point)
         .item()
         for skip in (False, True)
     }

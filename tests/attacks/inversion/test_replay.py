@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch.nn import functional
 from fedxray.attacks.inversion.distance import squared_l2
 from fedxray.attacks.inversion.inverting_gradients import InvertingGradients
 from fedxray.attacks.inversion.replay import replay, straight_schedule
+from fedxray.defences.base import Hooks
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe, Schedule, draw_schedule
 from fedxray.params import buffers_of, parameters_of
@@ -44,6 +47,19 @@ def test_the_truth_replayed_is_the_update_seen(recipe: Recipe, count: int, seed:
     found = replay(model, parameters_of(model), recipe, schedule).update(x, y)
     assert close(found, seen)
     assert float(squared_l2(found, seen).detach()) < 1e-10
+
+
+@pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg"])
+def test_of_fedsgd_both_sides_are_negated_where_no_defence_changes_the_reply(algorithm: Any) -> None:
+    model, (x, y), recipe = small_net(), examples(4), Recipe(algorithm=algorithm, learning_rate=0.1)
+    client = replay(model, parameters_of(model), recipe, straight_schedule(4, recipe))
+    update = client.update(x, y)
+    turned, aim = client.as_gradient(update)
+    sign = -1 if algorithm == "fedsgd" else 1
+    assert all(torch.equal(value, sign * update[name]) for name, value in turned.update(x, y).items())
+    assert all(torch.equal(value, sign * update[name]) for name, value in aim.items())
+    defended = replace(client, hooks=Hooks())
+    assert defended.as_gradient(update) == (defended, update)
 
 
 def test_fedprox_too() -> None:
