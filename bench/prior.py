@@ -40,7 +40,7 @@ from fedxray.models import build
 from fedxray.seeds import fork
 
 CLIENTS, PUBLIC = 3, 300
-METRIC = {"attributes": "accuracy", "sources": "accuracy", "labels": "label_accuracy"}
+METRIC = {"attributes": "accuracy", "labels": "label_accuracy"}
 WAYS = ("attack", "floor", "combination")
 
 
@@ -56,19 +56,19 @@ class Setting:
     partition: dict[str, Any] = field(default_factory=lambda: {"partition": "iid"})
 
 
-VALUES, OWNERS = ("attribute-from-model", "attribute-from-gradients"), ("source-from-model", "source-majority")
+VALUES = ("attribute-from-model", "attribute-from-gradients")
 COUNTS = ("labels-dlf", "labels-geng-start", "labels-idlg", "labels-ilrg")
 TABLE = Recipe(learning_rate=0.05, epochs=2, batch_size=32)
 UNEVEN = {"partition": "dirichlet", "alpha": 0.5}
 SETTINGS = {
-    "adult": Setting(data={"name": "adult", "sensitive": "sex"}, recipe=TABLE, attacks=(*VALUES, *OWNERS)),
+    "adult": Setting(data={"name": "adult", "sensitive": "sex"}, recipe=TABLE, attacks=VALUES),
     "medical": Setting(
         data={"name": "medical", "sensitive": "smoker", "scale_target": True},
         recipe=replace(TABLE, loss="mse"),
-        attacks=(*VALUES, *OWNERS),
+        attacks=VALUES,
     ),
     "diabetes": Setting(
-        data={"name": "diabetes", "sensitive": "sex"}, recipe=replace(TABLE, loss="mse"), attacks=(*VALUES, *OWNERS)
+        data={"name": "diabetes", "sensitive": "sex"}, recipe=replace(TABLE, loss="mse"), attacks=VALUES
     ),
     "digits": Setting(data={"name": "digits"}, recipe=TABLE, attacks=COUNTS, rounds=1),
     "digits-uneven": Setting(data={"name": "digits"}, recipe=TABLE, attacks=COUNTS, rounds=1, partition=UNEVEN),

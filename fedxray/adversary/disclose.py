@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from fedxray.adversary.grants import GRANTS
+from fedxray.adversary.grants import GRANTS, MOST_SOURCES
 from fedxray.adversary.view import Grants, LossOracle, PublicAttributes, SourceRecords
 from fedxray.data.dataset import Records, union
 from fedxray.errors import BadInput, unknown_name
@@ -134,43 +134,42 @@ def _mixed_order(truth: Truth, granted: Records, *purpose: object) -> torch.Tens
 
 
 def source_records(
-    truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train"
+    truth: Truth, seats: tuple[int, ...] = (), rows: Rows = "train"
 ) -> tuple[SourceRecords, torch.Tensor]:
-    """One client's training (or held-out) records among as many of the others, and the owners of each, for scoring.
-
-    Owners are [records, clients] of bool, by content: a record that several clients hold has several.
-    """
-    index, everyone = source_order(truth, client, seats, rows), records_in_question(truth, None, seats, rows)
+    """Training (or held-out) records of all clients, mixed, and the owner of each [records], for scoring."""
+    index, everyone = source_order(truth, seats, rows), records_in_question(truth, None, seats, rows)
     asked = everyone.take(index.to(everyone.x.device))
-    holder = torch.cat([_holders(held, seats) for held in _held(truth, rows)])
-    counts = torch.bincount(holder[index], minlength=len(truth.train)).tolist()
-    return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), _owners(
-        asked, [union(held) for held in zip(*_held(truth, rows), strict=True)]
-    )
+    owner = torch.cat([_holders(held, seats) for held in _held(truth, rows).values()])[index]
+    counts = torch.bincount(owner, minlength=len(truth.train)).tolist()
+    return SourceRecords(x=asked.x, y=asked.y, counts=tuple(counts)), owner
 
 
-def source_order(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> torch.Tensor:
+def source_order(truth: Truth, seats: tuple[int, ...] = (), rows: Rows = "train") -> torch.Tensor:
     """The index [records] of each of these records among those of all clients; for scoring only.
 
-    The others' records are spread evenly over all of theirs, for any seed; without a client all are asked about.
+    They are equally many of every client (of a small one all that it has), spread evenly over its own for any seed.
+    Records that several clients hold have no single source and are left out.
     """
+    everyone, parts = records_in_question(truth, None, seats, rows), _held(truth, rows)
+    alone = _held_by_one(everyone, torch.cat([_holders(held, seats) for held in parts.values()]))
+    clients = [client for client in range(len(truth.train)) if client not in seats]
     chosen, first = [], 0
-    for held in _held(truth, rows):
+    for name, held in parts.items():
         holder = _holders(held, seats)
-        index = torch.arange(len(holder), device="cpu")
-        if client is not None:
-            own = index[holder == client]
-            index = torch.cat([own, _spread(index[holder != client], len(own))])
-        chosen.append(first + index)
+        most, single = max(1, MOST_SOURCES[name] // len(clients)), alone[first : first + len(holder)]
+        chosen += [first + _spread(((holder == client) & single).nonzero()[:, 0], most) for client in clients]
         first += len(holder)
-    index, everyone = torch.cat(chosen), records_in_question(truth, None, seats, rows)
-    asked = everyone.take(index.to(everyone.x.device))
-    return index[_mixed_order(truth, asked, "sources", -1 if client is None else client, rows)]
+    if sum(map(bool, map(len, chosen[: len(clients)]))) < 2:
+        remedy = "Use two clients or more."
+        raise BadInput("clients", expected="records of two clients, none held by both", got="fewer", remedy=remedy)
+    index = torch.cat(chosen)
+    return index[_mixed_order(truth, everyone.take(index.to(everyone.x.device)), "sources", rows)]
 
 
-def _held(truth: Truth, rows: Rows) -> list[tuple[Records, ...]]:
+def _held(truth: Truth, rows: Rows) -> dict[str, tuple[Records, ...]]:
     """The records of every client that are asked about; of a mixed question those trained on first."""
-    return [held for name, held in (("train", truth.train), ("holdout", truth.holdout)) if rows in (name, "mixed")]
+    parts = {"train": truth.train, "holdout": truth.holdout}
+    return {name: held for name, held in parts.items() if rows in (name, "mixed")}
 
 
 def _holders(held: Sequence[Records], seats: tuple[int, ...]) -> torch.Tensor:
@@ -179,21 +178,21 @@ def _holders(held: Sequence[Records], seats: tuple[int, ...]) -> torch.Tensor:
     return torch.arange(len(sizes), device="cpu").repeat_interleave(torch.tensor(sizes, device="cpu"))
 
 
-def _spread(indices: torch.Tensor, count: int) -> torch.Tensor:
-    """At most `count` of these indices, evenly spread."""
-    if not len(indices):
-        remedy = "Use two clients or more."
-        raise BadInput("clients", expected="records of another client beside the target's", got="none", remedy=remedy)
-    count = min(count, len(indices))
+def _spread(indices: torch.Tensor, most: int) -> torch.Tensor:
+    """At most this number of the indices, evenly spread."""
+    count = min(most, len(indices))
     return indices[torch.arange(count, device="cpu") * len(indices) // max(count, 1)]
 
 
-def _owners(asked: Records, train: Sequence[Records]) -> torch.Tensor:
-    """Whether each client holds a record equal to each of these, bool [records, clients]."""
-    rows = [torch.cat([records.x.flatten(1), records.y[:, None].to(records.x.dtype)], 1) for records in (asked, *train)]
-    # Equal rows get equal numbers.
-    numbers = torch.unique(torch.cat(rows), dim=0, return_inverse=True)[1].split([len(part) for part in rows])
-    return torch.stack([torch.isin(numbers[0], held) for held in numbers[1:]], 1)
+def _held_by_one(records: Records, holder: torch.Tensor) -> torch.Tensor:
+    """Whether no other client holds a record equal to each of these, bool [records]."""
+    rows = torch.cat([records.x.flatten(1), records.y[:, None].to(records.x.dtype)], 1)
+    number = torch.unique(rows, dim=0, return_inverse=True)[1].cpu()  # equal rows have equal numbers
+    first, last = (
+        torch.zeros_like(number).scatter_reduce(0, number, holder, reduce, include_self=False)[number]
+        for reduce in ("amin", "amax")
+    )
+    return first == last
 
 
 def attribute_rows(truth: Truth, client: int | None, seats: tuple[int, ...] = (), rows: Rows = "train") -> Records:
@@ -325,7 +324,7 @@ _GIVE: dict[str, _Give] = {
     "label-counts": _label_counts,
     "public-attributes": _public_attributes,
     "target-records": lambda truth, client, seats, rows: membership_records(truth, client, seats, rows)[0],
-    "source-records": lambda truth, client, seats, rows: source_records(truth, client, seats, rows)[0],
+    "source-records": lambda truth, client, seats, rows: source_records(truth, seats, rows)[0],
     "own-data": _own_data,
     "public-records": lambda truth, client, seats, rows: truth.public,
     "public-images": lambda truth, client, seats, rows: truth.public.x,

@@ -48,8 +48,7 @@ GRANTS: Mapping[str, str] = {
     "batch-labels": "the labels of every local step",
     "public-attributes": "the client's training records without the sensitive column",
     "target-records": "complete records, among them all that the client trained on, but not which these are",
-    "source-records": "training records, half of them the client's, and each client's number of records, but not whose "
-    "record each is",
+    "source-records": "equally many training records of all clients, but not whose record each is",
     "own-data": "the records of the curious client itself",
     "public-records": "records of the same kind that belong to no client",
     "public-images": "images of the same kind that belong to no client",
@@ -59,3 +58,5 @@ GRANTS: Mapping[str, str] = {
     "oracle-loss": "the loss of any model on the client's training records",
     "oracle-order": "the order in which the client used its records",
 }
+
+MOST_SOURCES = {"train": 1000, "holdout": 250}  # records of all clients together in `source-records`

@@ -6,9 +6,6 @@ Both are fitted on what the attacker holds, never on the truth:
 - attributes: the public records, whose values are known, get the same misfits. Trust and weight have the lowest log
   loss on them, with a prior from models that were fitted without the record. No client trained on them, so that the
   weight is rather too small where training records fit better than others.
-- sources: public records belong to no client. If a record's owner fits it better, the records in question differ from
-  them by the factor sum_c P(c) exp(-weight * misfit_c); the weight is the one under which this is most likely, if it
-  is more likely than none by more than luck. The trust is 1.
 - values sought together (from gradients), and labels: a shadow client, whose records the attacker knows, trains by the
   recipe from the models that were sent, and is attacked in the same way.
 Both are at least LEAST, the weight in units of the misfits' spread: where the prior is even, the best fit decides, and
@@ -17,7 +14,6 @@ where all fit the same, the prior.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -34,7 +30,6 @@ Prior = Literal["none", "floor"]
 PRIOR = "Knowledge without messages that is combined with them: none, or the probabilities of the floor."
 LEAST, MOST = 1e-6, 1e3  # of the weight, in units of the misfits' spread
 SWEEPS, HALVINGS = 12, 40  # over trust and weight, and of the bisection for each
-TRIED, LUCK = 100, 2.0  # weights tried for sources, and the log-likelihood that luck may give
 EVEN = 0.1  # share of an even guess in the prior of numbers
 
 
@@ -179,31 +174,3 @@ def likeliest_values(candidates: Tensor, known: Tensor, misfits: Tensor, by: Wei
     fair = candidates[(scores - torch.softmax(by.trust * known, 1).mean(0).log()).argmax(1)]
     evidence = of_attributes(candidates[scores.argmax(1)], (ordered[:, 0] - ordered[:, 1]).to(candidates.dtype), **more)
     return replace(evidence, tensors={**evidence.tensors, "codes_balanced": fair})
-
-
-# Sources
-
-
-def of_sources(known: Tensor, asked: Tensor, public: Tensor) -> Weights:
-    """Return the weight under which the records in question differ from public ones as owned records would.
-
-    `known` are log priors of the clients [clients]; misfits [records, clients] count relative to their mean over the
-    clients. With A = sum_c P(c) exp(-weight misfit_c) the log-likelihood by record is
-        mean over records in question of log A - log of the mean over public records of A.
-    Of TRIED weights the most likely is returned, but LEAST where it gains no more than LUCK over the fewer records.
-    """
-    asked, public = (one[torch.isfinite(one).all(1)] for one in (asked, public))
-    unit = spread(public)
-    if unit == 0 or not len(asked):
-        return Weights(trust=1.0, weight=1.0)
-    asked, public = ((one - one.mean(1, keepdim=True)) / unit for one in (asked, public))
-
-    def likelihood(weight: float) -> float:
-        tilted, even = (
-            torch.logsumexp(combined(known, one, Weights(trust=1.0, weight=weight)), 1) for one in (asked, public)
-        )
-        return float(tilted.mean() - torch.logsumexp(even, 0)) + math.log(len(public))
-
-    best = max((10 ** (-3 + 5 * place / TRIED) for place in range(TRIED)), key=likelihood)
-    shown = likelihood(best) * min(len(asked), len(public)) > LUCK
-    return Weights(trust=1.0, weight=(best if shown else LEAST) / unit)

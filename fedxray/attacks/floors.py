@@ -263,14 +263,14 @@ class ChanceOfSources(SourceFloor):
         """Return 1 / clients for every record and client [records, clients]."""
         records = view.grants.source_records
         assert records is not None
-        clients = len(records.counts)
-        even = torch.full_like(records.x.flatten(1)[:, :1], 1 / clients).expand(-1, clients).clone()
+        owners = torch.tensor(records.counts, device=records.x.device) > 0
+        even = (owners / owners.sum()).expand(len(records.x), -1).clone()
         return Evidence(kind="sources", tensors={"probabilities": even})
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerShare(SourceFloor):
-    """Assigns every record to the client that holds most of the records in question."""
+    """Assigns every record to the client that holds most of the records in question: no better than chance."""
 
     name: ClassVar[str] = "owner-share"
 

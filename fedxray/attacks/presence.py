@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fedxray.adversary.grants import MOST_SOURCES
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, Workload, granted, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, of_membership, of_sources
@@ -76,18 +77,14 @@ class SourceFromUpdates(SourceAttack):
 
     messages: int = setting(10, ROUNDS_USED, least=1)
 
-    @property
-    def uses_counts(self) -> bool:
-        """Whether the expected share of each client's records weighs in: it does."""
-        return True
-
     def needs(self) -> tuple[Need, ...]:
         """List the records in question, few enough, and separate replies of several clients."""
         return (granted("source-records"), few_records("source_records"), several_clients())
 
     def seconds(self, work: Workload) -> float:
-        """Return about how long an answer takes: as many others' records are asked about, in every client's updates."""
-        return SECONDS * (2 * work.records) ** 2 * min(work.rounds, self.messages) * work.clients
+        """Return about how long a case takes: the answer reads every client's updates and serves all their cases."""
+        asked = min(work.records * work.clients, MOST_SOURCES["train"])
+        return SECONDS * asked**2 * min(work.rounds, self.messages)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the client with the largest weight, record by record."""

@@ -2,9 +2,7 @@
 
 Controls: held-out records of the same clients, on which no client trained (inferred equally well, they show that the
 models reveal the clients' distributions, not which records they were trained on), and every client's messages exchanged
-for the next one's.
-
-`prior = "floor"` (ours) weighs the fit against each client's share of the records in question (see floor_prior).
+for the next one's. With the grant `oracle-groups` and a model that is fitted to a client's own records it is an oracle.
 """
 
 from __future__ import annotations
@@ -17,17 +15,13 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary.view import Grants, Observation, SourceRecords, View
-from fedxray.attacks import floor_prior
 from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, granted, single_replies
 from fedxray.attacks.evidence import Evidence, Kind, model_params, of_sources
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.local_model.messages import returned, step_size
-from fedxray.data.dataset import Records
 from fedxray.losses import example_loss, losses
 from fedxray.params import Params
 from fedxray.settings import setting
-
-Misfits = Callable[[SourceRecords | Records], Tensor]  # of records to all clients [records, clients], lowest first
 
 
 class SourceAttack(Attack):
@@ -40,46 +34,9 @@ class SourceAttack(Attack):
     floors: ClassVar[tuple[str, ...]] = ("chance", "owner-share")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client")
 
-    @property
-    def uses_counts(self) -> bool:
-        """Whether the guess depends on how many records in question each client has, whatever the messages say."""
-        return False
-
 
 @dataclass(frozen=True, kw_only=True)
-class SourceByFit(SourceAttack):
-    """Base of attacks that assign records to clients by their misfit to each client's models."""
-
-    prior: floor_prior.Prior = setting("none", floor_prior.PRIOR, later=True)
-
-    @property
-    def uses_counts(self) -> bool:
-        """Whether the prior weighs in."""
-        return self.prior == "floor"
-
-    def own_grants(self) -> tuple[str, ...]:
-        """List the declared grants, and those of the prior."""
-        return (*self.grants, *floor_prior.grants_of(self.prior))
-
-    def evidence(self, view: View, misfits: Misfits, **facts: Any) -> Evidence:
-        """Return the client with the lowest misfit of each record, or with the largest posterior."""
-        asked, public = view.grants.source_records, view.grants.public_records
-        assert asked is not None
-        found = misfits(asked)
-        if self.prior == "floor":
-            assert public is not None
-            shares = torch.tensor([max(asked.counts[client], 0.5) for client in view.clients], device=found.device)
-            known = (shares.double() / shares.sum()).log()
-            found = found.double()
-            weights = floor_prior.of_sources(known, found, misfits(public).double())
-            facts["weight"] = weights.weight
-            found = -floor_prior.combined(known, found, weights)
-        owners = torch.tensor(view.clients, device=found.device)[found.argmin(1)]
-        return of_sources(owners, facts=facts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceMajority(SourceByFit):
+class SourceMajority(SourceAttack):
     """Which client does each record belong to? The one whose returned model fits it best in most rounds."""
 
     name: ClassVar[str] = "source-majority"
@@ -87,21 +44,18 @@ class SourceMajority(SourceByFit):
 
     def needs(self) -> tuple[Need, ...]:
         """List the records in question, and separate replies of several clients."""
-        known = (granted("source-records"), *floor_prior.needs_of(self.prior))
-        return (*known, rivals(), *_for_everyone((step_size(),)))
+        return (granted("source-records"), rivals(), *_for_everyone((step_size(),)))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the client with most votes, one vote per round and record."""
-        rounds = rounds_of_rivals(view)
-
-        def misfits(records: SourceRecords | Records) -> Tensor:
-            return votes_against(torch.stack([_round_losses(view, seen, records) for seen in rounds]))
-
-        return self.evidence(view, misfits, rounds=len(rounds))
+        rounds, asked = rounds_of_rivals(view), view.grants.source_records
+        assert asked is not None
+        misfits = votes_against(torch.stack([_round_losses(view, seen, asked) for seen in rounds]))
+        return best_fitting(view, misfits, rounds=len(rounds))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceFromModel(SourceByFit):
+class SourceFromModel(SourceAttack):
     """Which client does each record belong to? The one whose reconstructed local model fits it best."""
 
     name: ClassVar[str] = "source-from-model"
@@ -110,18 +64,20 @@ class SourceFromModel(SourceByFit):
 
     def needs(self) -> tuple[Need, ...]:
         """List the records in question, and for every client the needs of the attack on the model."""
-        known = (granted("source-records"), *floor_prior.needs_of(self.prior))
-        return (*known, several_clients(), *_for_everyone(self.model.needs()))
+        return (granted("source-records"), several_clients(), *_for_everyone(self.model.needs()))
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Return the client whose model has the lowest loss."""
+        asked = view.grants.source_records
+        assert asked is not None
         models = [model_params(context.run(self.model, about(view, client))) for client in view.clients]
+        fits = torch.stack([_losses(view, *model, asked) for model in models], 1)
+        return best_fitting(view, fits.nan_to_num(torch.inf, torch.inf))
 
-        def misfits(records: SourceRecords | Records) -> Tensor:
-            fits = torch.stack([_losses(view, *model, records) for model in models], 1)
-            return fits.nan_to_num(torch.inf, torch.inf)
 
-        return self.evidence(view, misfits)
+def best_fitting(view: View, misfits: Tensor, **facts: Any) -> Evidence:
+    """Return the client of lowest misfit [records, clients] for every record, as evidence."""
+    return of_sources(torch.tensor(view.clients, device=misfits.device)[misfits.argmin(1)], facts=facts)
 
 
 def votes_against(fits: Tensor) -> Tensor:
@@ -161,10 +117,14 @@ def rivals() -> Need:
 
 
 def about(view: View, client: int) -> View:
-    """Return the view of the same role with another target, and only those grants that hold for all clients."""
-    grants = view.grants
+    """Return the view of the same role with another target, and only those grants that hold for all clients.
+
+    Of an oracle that holds every client's records they are that client's.
+    """
+    grants, groups = view.grants, view.grants.oracle.get("oracle-groups")
     names = tuple(name for name in grants.names if name in ("recipe", "defence"))
-    shared = Grants(names=names, recipe=grants.recipe, defence=grants.defence)
+    own = {} if groups is None else {"oracle-records": groups[client]}
+    shared = Grants(names=(*names, *own), recipe=grants.recipe, defence=grants.defence, oracle=own)
     return replace(view, target=client, grants=shared)
 
 
@@ -177,7 +137,7 @@ def _for_everyone(needs: Sequence[Need]) -> tuple[Need, ...]:
     return tuple(replace(need, met=met(need)) for need in needs)
 
 
-def _round_losses(view: View, seen: Sequence[Observation], records: SourceRecords | Records) -> Tensor:
+def _round_losses(view: View, seen: Sequence[Observation], records: SourceRecords) -> Tensor:
     """Return losses of the models returned in one round [records, clients], inf for clients that took no part."""
     by_client = {
         reply.contributors: _losses(view, returned(view, reply), reply.buffers_after or reply.buffers, records)
@@ -187,5 +147,5 @@ def _round_losses(view: View, seen: Sequence[Observation], records: SourceRecord
     return torch.stack([by_client.get((client,), absent) for client in view.clients], 1)
 
 
-def _losses(view: View, params: Params, buffers: Params, records: SourceRecords | Records) -> Tensor:
+def _losses(view: View, params: Params, buffers: Params, records: SourceRecords) -> Tensor:
     return losses(view.network, params, buffers, records.x, records.y, example_loss(view.loss))

@@ -71,6 +71,21 @@ def continuous_scores(guess: Tensor, truth: Tensor, *, tolerance: float) -> Scor
     return from_records({"within_tolerance": near.to(torch.float32)})
 
 
+def source_shares(named: Tensor, owner: Tensor) -> Tensor:
+    """The share of each owner's records that is assigned to each client, less that of all owners', [clients, clients].
+
+    `named` [records, clients] is 1 for the client that a record is assigned to (or a probability), `owner` [records].
+    All owners count the same, and 1/K for K owners is added: whoever assigns every record to one client, or at random,
+    has 1/K everywhere, and the mean of the diagonal is the mean over owners of the share assigned correctly. Rows of
+    clients without records are NaN.
+    """
+    named, clients = named.double(), named.shape[1]
+    held = torch.nn.functional.one_hot(owner, clients).double()
+    shares = (held.T @ named) / held.sum(0)[:, None]
+    owners = held.any(0)
+    return shares - shares[owners].mean(0) + 1 / int(owners.sum())
+
+
 def _check_same_length(guess: Tensor, truth: Tensor) -> None:
     if guess.shape != truth.shape or truth.ndim != 1:
         remedy = "Give one guess per record."

@@ -36,11 +36,11 @@ from fedxray.metrics.records import (
     by_subject,
     category_scores,
     continuous_scores,
-    from_records,
     label_scores,
     mean_of,
     membership_scores,
     row_scores,
+    source_shares,
 )
 from fedxray.metrics.table import METRICS
 from fedxray.params import Params, buffers_of, parameters_of
@@ -173,16 +173,33 @@ def _membership(evidence: Evidence, asked: _Question) -> Scores:
 
 
 def _sources(evidence: Evidence, asked: _Question) -> Scores:
-    """Whether the guessed client owns each record; for probabilities, the probability of its owners."""
-    owners = source_records(asked.truth, asked.client, asked.seats, asked.rows)[1].to(torch.float32)
+    """The share of a client's records assigned to it, above that of all records (see `source_shares`).
+
+    The mean over all clients is the share of records assigned correctly, every client counting the same; without a
+    client it is returned itself.
+    """
+    owner = source_records(asked.truth, asked.seats, asked.rows)[1]
     if asked.rows == "mixed":
-        kept = asked.kept(source_order(asked.truth, asked.client, asked.seats, "mixed"), None)
-        owners, evidence = owners[kept.to(owners.device)], _about(evidence, kept)
+        kept = asked.kept(source_order(asked.truth, asked.seats, "mixed"), None)
+        owner, evidence = owner[kept], _about(evidence, kept)
+    clients = len(asked.truth.train)
+    named = assigned(evidence, clients)
+    shares = source_shares(named, owner).diagonal()
+    if asked.client is None:
+        means, own = {"accuracy": float(shares.nanmean())}, torch.ones_like(owner, dtype=torch.bool)
+    else:
+        own = owner == asked.client
+        means = {"accuracy": float(shares[asked.client])} if bool(own.any()) else {}
+    hits = named.gather(1, owner[:, None])[own, 0].to(torch.float32)
+    guess, owners = named.argmax(1), torch.nn.functional.one_hot(owner, clients).to(torch.float32)
+    return _with_formulas("sources", Scores(means=means, records={"accuracy": hits}), guess, owners)
+
+
+def assigned(evidence: Evidence, clients: int) -> Tensor:
+    """The client that each record is assigned to as 1 among 0, or its probability, float64 [records, clients]."""
     if "probabilities" in evidence.tensors:
-        return from_records({"accuracy": (evidence.tensors["probabilities"].to(owners) * owners).sum(1)})
-    guess = evidence.tensors["owners"].to(owners.device)
-    scores = from_records({"accuracy": owners.gather(1, guess[:, None])[:, 0]})
-    return _with_formulas("sources", scores, guess, owners)
+        return evidence.tensors["probabilities"].double().cpu()
+    return torch.nn.functional.one_hot(evidence.tensors["owners"].cpu(), clients).double()
 
 
 def _images(evidence: Evidence, asked: _Question) -> Scores:

@@ -223,13 +223,13 @@ ATTACKS: Mapping[str, Sequence[str]] = {
     "attributes": ("attribute-from-gradients", "attribute-from-model"),
     "images": ("inverting-gradients", "dlf", "gradinversion"),
     "class-images": ("fedinverse", "model-inversion"),
-    "sources": ("source-from-model", "source-majority"),
+    "sources": ("source-from-updates", "source-from-model", "source-majority"),
     "labels": ("labels-dlf", "labels-ilrg"),
     "model": ("local-model-heuristic", "local-model-linear"),
 }
 # Attacks for which prior = "floor" is proposed (for labels it was never better), and floors whose knowledge it uses.
-PRIOR = ("attribute-from-gradients", "attribute-from-model", "source-from-model", "source-majority")
-INFORMED = ("majority", "imputation", "owner-share")
+PRIOR = ("attribute-from-gradients", "attribute-from-model")
+INFORMED = ("majority", "imputation")
 SUMS = ("secure-aggregation", "curious-client")  # roles that read no single reply
 
 

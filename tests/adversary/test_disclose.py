@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from fedxray.adversary.disclose import (
-    GRANTS,
     attribute_order,
     attribute_rows,
     disclose,
@@ -18,6 +17,7 @@ from fedxray.adversary.disclose import (
     records_in_question,
     source_records,
 )
+from fedxray.adversary.grants import GRANTS, MOST_SOURCES
 from fedxray.adversary.view import Grants
 from fedxray.data.dataset import Records, union
 from fedxray.errors import BadInput
@@ -241,32 +241,36 @@ def test_non_members_are_held_out_records_alone(truth: Truth) -> None:
         disclose(without_holdout, ["target-records"], client=1)
 
 
-def test_source_records_are_the_clients_among_as_many_of_the_others(truth: Truth) -> None:
-    records, owners = source_records(truth, 1)
+def test_sources_are_asked_of_equally_many_records_of_every_client(
+    truth: Truth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, owner = source_records(truth)
     found = numbers(Records(records.x, records.y))
-    assert [number // 100 for number in found] == owners.int().argmax(1).tolist()
-    assert bool((owners.sum(1) == 1).all()) and records.counts == (2, 6, 4)
-    assert sorted(found)[2:8] == [*range(100, 106)] and len(set(found)) == 12
-    granted = disclose(truth, ["source-records"], client=1).source_records
-    assert granted is not None and torch.equal(granted.x, records.x) and torch.equal(granted.y, records.y)
-    again = source_records(replace(truth, seed=9), 1)[0]
-    assert torch.equal(again.x, records.x) and found != sorted(found)
+    assert [number // 100 for number in found] == owner.tolist() and found != sorted(found)
+    assert records.counts == (4, 6, 10) and len(set(found)) == 20  # few enough to ask about all
+    for client in (0, 1, None):  # the question does not show which client is scored
+        granted = disclose(truth, ["source-records"], client=client).source_records
+        assert granted is not None and torch.equal(granted.x, records.x) and torch.equal(granted.y, records.y)
+    again = source_records(replace(truth, seed=9))[0]
+    assert torch.equal(again.x, records.x)
+    monkeypatch.setitem(MOST_SOURCES, "train", 16)
+    assert source_records(truth)[0].counts == (4, 5, 5)
+    assert sorted(numbers(source_records(truth)[0]))[9:] == [200, 202, 204, 206, 208]
+    assert source_records(truth, (2,))[0].counts == (4, 6, 0)
 
 
-def test_more_records_than_all_others_hold_and_no_others_at_all(truth: Truth) -> None:
-    few = replace(truth, train=truth.train[1:])
-    assert source_records(few, 1)[0].counts == (6, 10)
-    assert source_records(truth, None)[0].counts == (4, 6, 10)
-    with pytest.raises(BadInput, match="another client"):
-        source_records(replace(truth, train=truth.train[:1]), 0)
+def test_records_of_several_clients_and_a_single_client_have_no_source(truth: Truth) -> None:
+    shared = replace(truth, train=(union((truth.train[0], truth.train[1])), truth.train[1], truth.train[2]))
+    assert source_records(shared)[0].counts == (4, 0, 10)
+    for train in (truth.train[:1], (truth.train[0], truth.train[0])):
+        with pytest.raises(BadInput, match="records of two clients"):
+            source_records(replace(truth, train=train))
 
 
 def test_source_records_may_be_held_out_ones(truth: Truth) -> None:
-    asked, owners = source_records(truth, 1, rows="holdout")
-    own = [numbers(one) for one in truth.holdout]
-    found = numbers(Records(asked.x, asked.y))
-    assert [owners[:, client].sum().item() for client in range(3)] == list(asked.counts)
-    assert {n for n in found if n in own[1]} == set(own[1]) and set(found) <= {n for one in own for n in one}
+    asked, owner = source_records(truth, rows="holdout")
+    assert torch.bincount(owner).tolist() == list(asked.counts) == [len(one) for one in truth.holdout]
+    assert sorted(numbers(Records(asked.x, asked.y))) == sorted(n for one in truth.holdout for n in numbers(one))
     granted = disclose(truth, ["source-records"], client=1, rows="holdout").source_records
     assert granted is not None and torch.equal(granted.x, asked.x)
 

@@ -16,11 +16,10 @@ from fedxray.attacks import floor_prior
 from fedxray.attacks.attributes.from_gradients import AttributeFromGradients
 from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.attacks.base import Attack
-from fedxray.attacks.floors import Imputation, Marginals, OwnerShare
+from fedxray.attacks.floors import Imputation, Marginals
 from fedxray.attacks.labels import last_layer
 from fedxray.attacks.labels.dlf import LabelsDlf
 from fedxray.attacks.labels.last_layer import drawn_by_class, share_kept
-from fedxray.attacks.source import SourceFromModel, SourceMajority
 from fedxray.data.dataset import Records
 from fedxray.errors import Refused
 from fedxray.seeds import fork, spell
@@ -142,57 +141,6 @@ def test_public_records_are_predicted_by_models_that_did_not_see_them() -> None:
     assert torch.allclose(few.sum(1), torch.ones(4).double()) and bool((few > 0).all())
 
 
-# Sources
-
-
-@given(seed=SEEDS)
-def test_the_weight_of_sources_is_the_most_likely_of_all(seed: int) -> None:
-    known, asked, _ = drawn(seed, records=20)
-    _, public, _ = drawn(seed + 1, records=15)
-    prior = known[0]
-
-    def likelihood(weight: float) -> float:
-        def factor(row: list[float]) -> float:
-            mean = sum(row) / len(row)
-            return sum(math.exp(float(p) - weight * (m - mean)) for p, m in zip(prior, row, strict=True))
-
-        return sum(math.log(factor(row)) for row in asked.tolist()) / 20 - math.log(
-            sum(factor(row) for row in public.tolist()) / 15
-        )
-
-    weight = floor_prior.of_sources(prior, asked, public).weight
-    best = max(likelihood(10 ** (place / 10)) for place in range(-45, 2))
-    assert likelihood(weight) >= min(best - 1e-2, 0.0 if best * 15 <= floor_prior.LUCK + 0.1 else best - 1e-2) - 1e-3
-
-
-def test_records_like_the_public_ones_get_the_least_weight() -> None:
-    """No weight is shown by the public records themselves, nor, but for rare luck, by others that are drawn alike."""
-    prior = drawn(0)[0][0]
-    public = drawn(1, records=60)[1]
-    least = floor_prior.LEAST / floor_prior.spread(public)
-    assert floor_prior.of_sources(prior, public.flip(0), public).weight == pytest.approx(least)
-    alike = [drawn(seed, records=40)[1] for seed in range(2, 22)]
-    assert sum(floor_prior.of_sources(prior, asked, public).weight > 2 * least for asked in alike) <= 2
-    pool = drawn(30, records=2000)[1]  # owned records: of weight 0.2, drawn by the factor that sets them apart
-    factor = (prior - 0.2 * (pool - pool.mean(1, keepdim=True))).exp().sum(1)
-    owned = pool[torch.multinomial(factor, 60, generator=fork(31))]
-    assert floor_prior.of_sources(prior, owned, public).weight == pytest.approx(0.2, rel=0.5)
-
-
-@pytest.mark.parametrize("attack", [SourceFromModel(), SourceMajority()])
-def test_sources_at_both_ends(attack: Any) -> None:
-    both = replace(attack, prior="floor")
-    view = worlds.view_of(both, worlds.world_of(both))
-    asked = view.grants.source_records
-    assert asked is not None
-    level = replace(view, grants=replace(view.grants, source_records=replace(asked, counts=(5, 5, 5))))
-    assert torch.equal(run(both, level)["owners"], run(attack, level)["owners"])
-    same = tuple(replace(seen, start=view.of(0)[0].start, update=view.of(0)[0].update) for seen in view.observations)
-    blind = replace(view, observations=same)
-    if attack.name == "source-from-model":  # of equal losses every vote goes to the first client
-        assert torch.equal(run(both, blind)["owners"], run(OwnerShare(), blind)["owners"])
-
-
 # Labels
 
 
@@ -230,7 +178,7 @@ def test_shadow_clients_hold_classes_in_drawn_shares() -> None:
 # The setting
 
 
-@pytest.mark.parametrize("attack", [AttributeFromModel, AttributeFromGradients, SourceFromModel, LabelsDlf])
+@pytest.mark.parametrize("attack", [AttributeFromModel, AttributeFromGradients, LabelsDlf])
 def test_without_public_records_it_is_refused_with_the_grant_to_add(attack: Any) -> None:
     made = attack(prior="floor")
     view = worlds.view_of(made, worlds.world_of(made))

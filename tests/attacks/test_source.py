@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedxray.adversary.view import Observation, SourceRecords, View
+from fedxray.adversary.view import Observation, ObservedModel, SourceRecords, View
 from fedxray.attacks.floors import ChanceOfSources, OwnerShare
 from fedxray.attacks.local_model.baselines import LocalModelOracle
 from fedxray.attacks.source import SourceFromModel, SourceMajority, votes_against
+from fedxray.data.dataset import Records
 from fedxray.errors import Refused
 from fedxray.seeds import fork
 from tests.attacks.by_hand import linear, table, view_with
@@ -76,10 +77,21 @@ def test_what_is_known_of_one_client_is_not_taken_for_all() -> None:
         SourceFromModel(model=LocalModelOracle()).run(replace(view, grants=knowledge), generator=fork(0))
 
 
+def test_an_oracle_fits_a_model_to_the_records_of_every_client() -> None:
+    view = view_of({(0, 0): 0.0, (0, 1): 0.0, (0, 2): 0.0})
+    view = replace(view, globals=(ObservedModel(0, {"weight": torch.zeros(1, 1)}, {}),))
+    groups = tuple(Records(torch.ones(4, 1), torch.full((4,), slope)) for slope in (1.0, 2.0, 3.0))
+    names = ("oracle-groups", "source-records")
+    knowledge = replace(view.grants, names=names, oracle={"oracle-groups": groups})
+    attack = SourceFromModel(model=LocalModelOracle(steps=300, rates=(0.1,)))
+    found = attack.run(replace(view, grants=knowledge), generator=fork(0))
+    assert found.tensors["owners"].tolist() == [0, 1, 2]
+
+
 def test_floors() -> None:
     view = view_of({}).without_messages()
     even = ChanceOfSources().run(view, generator=fork(0)).tensors["probabilities"]
-    assert torch.equal(even, torch.full((3, 3), 1 / 3))
+    assert torch.equal(even, torch.tensor([[0.5, 0.0, 0.5]]).expand(3, 3))  # one client has none of these records
     assert OwnerShare().run(view, generator=fork(0)).tensors["owners"].tolist() == [2, 2, 2]
 
 

@@ -13,7 +13,6 @@ from fedxray.attacks.base import Attack
 from fedxray.attacks.labels.dlf import LabelsDlf
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.local_model.active import LocalModelActive
-from fedxray.attacks.source import SourceFromModel, SourceMajority
 from fedxray.audit.judge.statistics import interval, paired
 from fedxray.audit.run.comparisons import declared_grants
 from fedxray.metrics.scoring import score
@@ -31,8 +30,6 @@ VARIANTS: dict[str, tuple[Attack, str]] = {
     "active search": (LocalModelActive(active_rounds=4, tune="search", trials=3, trial_rounds=2), "active-server"),
     "model with a prior": (AttributeFromModel(prior="floor"), "eavesdropper"),
     "gradients with a prior": (AttributeFromGradients(prior="floor"), "eavesdropper"),
-    "sources with a prior": (SourceFromModel(prior="floor"), "eavesdropper"),
-    "votes with a prior": (SourceMajority(prior="floor"), "eavesdropper"),
     "labels with a prior": (LabelsDlf(prior="floor"), "server"),
     "signs with a prior": (LabelsIdlg(prior="floor"), "server"),
     "active gradients": (AttributeFromGradients(active_rounds=3, with_recorded=True), "active-server"),

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis.strategies import integers, lists
 from torch import Tensor
 
 from fedxray.adversary.disclose import (
@@ -92,10 +94,10 @@ def test_a_guess_about_mixed_rows_is_scored_on_the_held_out_ones(truth: Truth) -
     half_right = of_attributes(torch.where(held[:, None], real, 1.0 - real), held.float())
     assert score(half_right, truth, client=1, rows="mixed").means["accuracy"] == 1.0
     assert score(of_attributes(1.0 - real), truth, client=1, rows="mixed").means["accuracy"] == 0.0
-    owners = source_records(truth, 1, rows="mixed")[1].int().argmax(1)
-    trained = source_order(truth, 1, rows="mixed") < 20
-    guess = of_sources(torch.where(trained, (owners + 1) % 3, owners))
-    assert score(guess, truth, client=1, rows="mixed").means == {"accuracy": 1.0}
+    owner = source_records(truth, rows="mixed")[1]
+    trained = source_order(truth, rows="mixed") < 20
+    guess = of_sources(torch.where(trained, (owner + 1) % 3, owner))
+    assert score(guess, truth, client=1, rows="mixed").means["accuracy"] == pytest.approx(1.0)
 
 
 def test_a_continuous_attribute_within_a_tenth_of_its_range(truth: Truth) -> None:
@@ -112,23 +114,34 @@ def test_membership_by_hand(truth: Truth) -> None:
 
 
 def test_sources_by_hand(truth: Truth) -> None:
-    _, owners = source_records(truth, 1)  # six records of client 1, two of client 0, four of client 2
-    named = owners.int().argmax(1)
-    assert score(of_sources(named), truth, client=1).means == {"accuracy": 1.0}
-    assert score(of_sources(torch.ones(12).long()), truth, client=1).means == {"accuracy": 0.5}
-    one_wrong = torch.where(torch.arange(12) == 3, (named + 1) % 3, named)
-    assert score(of_sources(one_wrong), truth, client=1).means["accuracy"] == pytest.approx(11 / 12)
-    even = Evidence(kind="sources", tensors={"probabilities": torch.full((12, 3), 1 / 3)})
-    assert score(even, truth, client=1).means["accuracy"] == pytest.approx(1 / 3)
+    _, owner = source_records(truth)  # four, six and ten records
+    for client in (0, 1, 2, None):
+        assert score(of_sources(owner), truth, client=client).means["accuracy"] == pytest.approx(1.0)
+        for always in range(3):  # naming one client always is no better than chance, for no client
+            constant = of_sources(torch.full((20,), always))
+            assert score(constant, truth, client=client).means["accuracy"] == pytest.approx(1 / 3)
+        even = Evidence(kind="sources", tensors={"probabilities": torch.full((20, 3), 1 / 3)})
+        assert score(even, truth, client=client).means["accuracy"] == pytest.approx(1 / 3)
 
 
-def test_any_owner_of_a_shared_record_is_right(truth: Truth) -> None:
-    shared = replace(truth, train=(truth.train[1], truth.train[1], truth.train[2]))
-    records, owners = source_records(shared, 1)
-    held_by_two = owners.sum(1) == 2
-    assert bool((owners[held_by_two] == torch.tensor([True, True, False])).all()) and records.counts[1] == 6
-    guess = torch.where(held_by_two, 0, 2)
-    assert score(of_sources(guess), shared, client=1).means == {"accuracy": 1.0}
+@given(guess=lists(integers(0, 2), min_size=20, max_size=20))
+def test_sources_are_scored_as_the_mean_over_owners(guess: list[int]) -> None:
+    truth = federation("regression").truth(seed=0)
+    owner = source_records(truth)[1].tolist()
+    named = of_sources(torch.tensor(guess))
+    scores = [score(named, truth, client=client) for client in range(3)]
+    shares = {
+        (client, other): sum(g == other for g, o in zip(guess, owner, strict=True) if o == client) / owner.count(client)
+        for client in range(3)
+        for other in range(3)
+    }
+    for client, found in enumerate(scores):
+        of_all = sum(shares[other, client] for other in range(3)) / 3
+        assert found.means["accuracy"] == pytest.approx(1 / 3 + shares[client, client] - of_all)
+        assert float(found.records["accuracy"].mean()) == pytest.approx(shares[client, client])
+    macro = sum(shares[client, client] for client in range(3)) / 3
+    assert sum(one.means["accuracy"] for one in scores) / 3 == pytest.approx(macro)
+    assert score(named, truth).means["accuracy"] == pytest.approx(macro)
 
 
 def test_label_counts_by_hand() -> None:

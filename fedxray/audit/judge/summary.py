@@ -440,7 +440,6 @@ def _swap_scores(draft: _Draft, look: _Look) -> tuple[statistics.SwapScores, sta
         if not look.has(case) or not case.get("swaps") or case["client"] is None:
             continue
         swapped = {int(owner): _value(other, metric) for owner, other in case["swaps"].items()}
-        # Of sources the swaps hold the client itself too: the share of its own records that is attributed to it.
         known = {case["client"]: value} | {owner: score for owner, score in swapped.items() if score is not None}
         scores.setdefault(case["seed"], {})[case["client"]] = {owner: sign * score for owner, score in known.items()}
         clients.setdefault(case["seed"], set()).update(_swap_clients(case, known))
@@ -463,9 +462,7 @@ def _run_p(draft: _Draft, look: _Look, scores: statistics.SwapScores) -> float |
     over, _, difference = _against_floor(part, draft.row["metric"], draft.down)
     if over is None or difference is None or difference.error is None or difference.freedom is None:
         return None
-    named = any(str(case["client"]) in (case.get("swaps") or {}) for case in part.cases)
-    varied = 0.0 if named else statistics.swap_error(scores)  # sources swap names, whose shares are another score
-    error = max(difference.error, varied)
+    error = max(difference.error, statistics.swap_error(scores))
     if not error:
         return None
     flips = statistics.flip_test(_gains_by_run(part, over, draft.row["metric"], draft.down))

@@ -35,8 +35,8 @@ from fedxray.federation.tamper import Tamper
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
 from fedxray.files import NoSpaceError
-from fedxray.metrics.records import Scores, from_records
-from fedxray.metrics.scoring import other_optimum, same_client_other_seed, score
+from fedxray.metrics.records import Scores, source_shares
+from fedxray.metrics.scoring import assigned, other_optimum, same_client_other_seed, score
 from fedxray.metrics.table import metric as metric_named, scored_with
 from fedxray.progress import Report, silent
 from fedxray.seeds import fork, spell
@@ -188,7 +188,9 @@ class CaseContext:
         grants = disclose(
             self.truth, names, client=self.client, seats=self.part.seats, rows=rows, transcript=self.transcript
         )
-        return self.view_with(grants, self.client if messages_of is None else messages_of)
+        view = self.view_with(grants, self.client if messages_of is None else messages_of)
+        # Sources are asked for all clients at once: an attack that knew which one is scored could always name it.
+        return replace(view, target=None) if attack.kind == "sources" else view
 
     def view_with(self, grants: Grants, client: int | None) -> View:
         """Return the view of the plan's role on a client with these grants."""
@@ -422,8 +424,8 @@ def _held_out(context: CaseContext) -> Scored | None:
 def swaps_of(context: CaseContext) -> dict[int, Scored]:
     """Return the attack about this client with the messages of others, by their client.
 
-    For sources it is the share of this client's own records that is attributed to each client, its own included. None
-    where held-out records test the same, where only sums are seen, and where an oracle holds the truth.
+    For sources it is the score as if each of them were this client. None where held-out records test the same, where
+    only sums are seen, and where an oracle holds the truth.
     """
     part, attack, truth = context.part, context.attack, context.truth
     if not is_swapped(part, attack, held_out=any(map(len, truth.holdout))):
@@ -446,15 +448,7 @@ def swaps_of(context: CaseContext) -> dict[int, Scored]:
 def is_swapped(part: AttackPart, attack: Attack, *, held_out: bool) -> bool:
     """Return whether other clients' messages test this attack against luck."""
     oracle = any(name.startswith("oracle-") for name in grant_names(part, attack, None))
-    return not oracle and not (held_out and attack.kind in BY_SPLIT) and not knows_counts(attack)
-
-
-def knows_counts(attack: Attack) -> bool:
-    """Return whether a guess of sources names the client asked about by its share of the records alone.
-
-    Then its answer under other names tests nothing. What a user's attack does with the counts is not known.
-    """
-    return attack.kind == "sources" and bool(getattr(attack, "uses_counts", True))
+    return not oracle and not (held_out and attack.kind in BY_SPLIT)
 
 
 def others_read(
@@ -491,20 +485,14 @@ def _with_messages_of(context: CaseContext, other: int) -> Scored | None:
 
 
 def _attributed(context: CaseContext, clients: Sequence[int]) -> dict[int, Scored]:
-    """Return the share of this client's records that a guess about sources attributes to it and to these clients."""
+    """Return the score of a guess about sources as if each of these clients were the one asked about."""
     evidence = context.infer(context.attack, context.view(context.attack), own=True)
-    if context.client is None or not clients:
+    if context.client is None or not clients or (context.own and not_finite(evidence)):
         return {}
-    own = source_records(context.truth, context.client, context.part.seats)[1][:, context.client]  # [records] bool
-    if "probabilities" in evidence.tensors:
-        shares = evidence.tensors["probabilities"].to(own.device)[own].double()
-    else:
-        owners = evidence.tensors["owners"].to(own.device)[own]
-        shares = torch.nn.functional.one_hot(owners, len(context.truth.train)).double()
-    return {
-        client: Scored(evidence=evidence, scores=from_records({"accuracy": shares[:, client]}))
-        for client in (context.client, *clients)
-    }
+    owner = source_records(context.truth, context.part.seats)[1]
+    shares = source_shares(assigned(evidence, len(context.truth.train)), owner)[context.client].tolist()
+    scored = {client: Scores(means={"accuracy": shares[client]}, records={}) for client in clients}
+    return {client: Scored(evidence=evidence, scores=scores) for client, scores in scored.items()}
 
 
 def _other_client(context: CaseContext, swaps: Mapping[int, Scored]) -> Scored | None:
@@ -516,7 +504,7 @@ def _other_client(context: CaseContext, swaps: Mapping[int, Scored]) -> Scored |
     if after is None:
         return None
     if attack.kind == "sources":
-        return None if knows_counts(attack) else context.score(_under_other_names(context))
+        return context.score(_under_other_names(context))
     if not swaps:
         return _with_messages_of(context, after)
     first = next(iter(swaps.values()))

@@ -220,8 +220,9 @@ def _graded(context: CaseContext, guess: Scored) -> dict[str, Graded]:
     if kind == "membership":
         return _members(context, guess)
     if kind == "sources":
-        asked = disclose.source_records(truth, client, context.part.seats)[0].y if labels is not None else None
-        return {name: Graded(values=values, indices=None, classes=asked) for name, values in records.items()}
+        asked, owner = disclose.source_records(truth, context.part.seats)
+        own = None if labels is None else asked.y.cpu()[owner == client]
+        return {name: Graded(values=values, indices=None, classes=own) for name, values in records.items()}
     count = len(truth.train[client])
     indices = disclose.attribute_order(truth, client) if kind == "attributes" else torch.arange(count, device="cpu")
     sure = guess.evidence.tensors.get("margins") if kind == "attributes" else None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from fedxray.adversary.disclose import attribute_order, disclose, membership_records, source_records
 from fedxray.attacks.evidence import of_class_images, of_images, of_membership
-from fedxray.audit.judge.statistics import drawn_permutations
+from fedxray.audit.judge.statistics import drawn_permutations, joint_assignments, swap_p, swapped_means
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute
 from fedxray.audit.run.audit import run_audit
@@ -22,7 +24,7 @@ from fedxray.audit.run.evaluate import Ranking, evaluate, finite, ranking_of, re
 from fedxray.audit.run.prepare import prepare
 from fedxray.federation.round_loop import simulate
 from fedxray.imaging import psnr
-from fedxray.metrics.records import Scores, auc
+from fedxray.metrics.records import Scores, auc, source_shares
 from tests.audit.plans import tiny
 
 HERE = Path(__file__).parents[1]
@@ -146,9 +148,39 @@ def test_sources_swap_names_without_a_further_run() -> None:
     made = context({"name": "source-from-model"}, document=tiny(data={"clients": 3}))
     found = evaluate(made)
     owners = made.infer(made.attack, made.view(made.attack), own=True).tensors["owners"]
-    mine = source_records(made.truth, 1)[1][:, 1]
-    shares = {str(other): {"accuracy": float((owners[mine] == other).double().mean())} for other in range(3)}
-    assert found.swaps == shares and sum(one["accuracy"] for one in found.swaps.values()) == pytest.approx(1)
+    owner = source_records(made.truth)[1]
+    shares = torch.tensor([[float((owners[owner == c] == o).double().mean()) for o in range(3)] for c in range(3)])
+    above = (1 / 3 + shares - shares.mean(0))[1].tolist()
+    assert set(found.swaps) == {"0", "2"} and found.score.means["accuracy"] == pytest.approx(above[1])
+    assert all(found.swaps[str(other)]["accuracy"] == pytest.approx(above[other]) for other in (0, 2))
+
+
+@pytest.mark.parametrize("counts", [(20, 20, 20), (30, 12, 6), (20,) * 6, (40, 30, 20, 10, 8, 6)])
+@pytest.mark.parametrize("lean", ["none", "to the first", "to the largest", "to few"])
+def test_noise_gives_sources_no_small_p(counts: tuple[int, ...], lean: str) -> None:
+    """Guesses that know nothing of the owners, but prefer some clients: for all records, or each run others."""
+    generator, clients, runs = np.random.default_rng(5), len(counts), 3
+    owner, layout = torch.arange(clients).repeat_interleave(torch.tensor(counts)), {}
+    ps = []
+    for trial in range(400):
+        scores: Any = {}
+        layout = {runs * trial + run: tuple(range(clients)) for run in range(runs)}
+        for seed in layout:
+            weights = {
+                "none": np.ones(clients),
+                "to the first": np.arange(clients, 0, -1.0) ** 2,
+                "to the largest": np.array(counts) ** 2.0,
+                "to few": generator.exponential(size=clients) ** 3,
+            }[lean]
+            guess = torch.tensor(generator.choice(clients, len(owner), p=weights / weights.sum()))
+            shares = source_shares(torch.nn.functional.one_hot(guess, clients), owner).tolist()
+            scores[seed] = {client: dict(enumerate(row)) for client, row in enumerate(shares)}
+        means = swapped_means(scores, layout, joint_assignments(layout, 0))
+        assert means is not None
+        ps.append(swap_p(means))
+    for level in (0.05, 0.2, 0.5):
+        share = float(np.mean(np.array(ps) <= level))
+        assert share <= level + 3 * math.sqrt(level * (1 - level) / len(ps))
 
 
 def test_of_many_clients_only_those_of_the_permutations_are_read() -> None:
