@@ -75,8 +75,8 @@ def source_shares(named: Tensor, owner: Tensor) -> Tensor:
     """The share of each owner's records that is assigned to each client, less that of all owners', [clients, clients].
 
     `named` [records, clients] is 1 for the client that a record is assigned to (or a probability), `owner` [records].
-    All owners count the same, and 1/K for K owners is added: a guess that assigns every record to one client, or at random,
-    has 1/K everywhere, and the mean of the diagonal is the mean over owners of the share assigned correctly. Rows of
+    All owners count the same, and 1/K for K owners is added: one client for every record, or any at random, has 1/K
+    everywhere, and the mean of the diagonal is the mean over owners of the share assigned correctly. Rows of
     clients without records are NaN.
     """
     named, clients = named.double(), named.shape[1]
