@@ -44,6 +44,12 @@ DEFENCE_SETTINGS: dict[str, list[dict[str, Any]]] = {
     "pruning": [{"share": 0.5}, {"share": 0.9, "by": "random", "at": "gradients"}],
     "quantise": [{}, {"bits": 4}],
     "local-bn": [{}, {"keep": "statistics-and-affine"}],
+    "nvflare-percentile": [{}],
+    "nvflare-svt": [{}],
+    "nvflare-exclude": [{"names": "bias$"}],
+    "flower-local-dp": [{"clipping_norm": 1.0, "sensitivity": 1e-4, "epsilon": 10.0, "delta": 1e-5}],
+    "flower-fixed-clipping": [{"clipping_norm": 1.0}],
+    "flower-adaptive-clipping": [{}],
     "pruning+quantise": [{"share": 0.5, "bits": 4}],
 }
 

@@ -31,6 +31,7 @@ EXTRAS = {
     "PIL": "images",
     "skimage": "images",
     "flwr": "flower",
+    "nvflare": "nvflare",
     "opacus": "dp",
     "ray": "ray",
     "diffusers": "diffusion",

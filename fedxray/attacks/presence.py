@@ -21,8 +21,9 @@ from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, Workload
 from fedxray.attacks.evidence import Evidence, Kind, of_membership, of_sources
 from fedxray.attacks.observations import NO_DIRECTION, own_order, usable
 from fedxray.attacks.record_gradients import gradients_at
+from fedxray.attacks.shadow import known_step
 from fedxray.attacks.source import SourceAttack, several_clients
-from fedxray.attacks.update_algebra import SECONDS, USUAL, Messages, estimates, of_presence, step_length
+from fedxray.attacks.update_algebra import SECONDS, USUAL, Messages, estimates, of_presence
 from fedxray.data.dataset import Records
 from fedxray.settings import setting
 
@@ -109,9 +110,8 @@ def presence(view: View, records: Records, rounds: Sequence[Observation], share:
     x, y = records.x[order], records.y[order]
     chance = torch.full((len(x),), min(max(share, LEAST), MOST), dtype=torch.float64, device=x.device)
     examples = examples or round(float(chance.sum()))
-    recipe = view.grants.recipe
-    step = None if recipe is None else step_length(recipe, examples)
-    messages = Messages(rounds=rounds, step=step, missing=max(0.0, examples / float(chance.sum()) - 1))
+    missing = max(0.0, examples / float(chance.sum()) - 1)
+    messages = Messages(rounds=rounds, step=known_step(view, examples), missing=missing)
     (weights,) = estimates(gradients_at(view.model, view.loss, x, y), messages, of_presence(chance), [USUAL])
     return weights[torch.argsort(order), 0]
 

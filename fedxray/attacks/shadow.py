@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from fedxray.adversary.view import Observation, View
+from fedxray.attacks.update_algebra import step_length
 from fedxray.data.dataset import Records, union
 from fedxray.defences.base import IDENTITY, Hooks, Work
 from fedxray.federation.local import Batch, local_update, objective
@@ -51,6 +52,16 @@ def filled_up(records: Records, public: Records | None, examples: int, generator
         return records
     drawn = torch.randint(len(public), (lacking,), generator=generator, device="cpu")
     return union((records, public.take(drawn.to(public.x.device))))
+
+
+def known_step(view: View, examples: int) -> float | None:
+    """Return the length of one record's gradient in an update.
+
+    None where the recipe is not known, or where the defence is known to change the length of updates.
+    """
+    recipe, known = view.grants.recipe, hooks_of(view, examples).known
+    changed = known is not None and (known.cut or known.replay.outgoing is not None)
+    return None if recipe is None or changed else step_length(recipe, examples)
 
 
 def hooks_of(view: View, examples: int) -> Hooks:

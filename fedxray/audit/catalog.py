@@ -100,6 +100,12 @@ DEFENCES: dict[str, str] = {
     "pruning": "fedxray.defences.pruning:Pruning",
     "quantise": "fedxray.defences.quantise:Quantise",
     "local-bn": "fedxray.defences.local_bn:LocalBn",
+    "nvflare-percentile": "fedxray.defences.stock:NvflarePercentile",
+    "nvflare-svt": "fedxray.defences.stock:NvflareSvt",
+    "nvflare-exclude": "fedxray.defences.stock:NvflareExclude",
+    "flower-local-dp": "fedxray.defences.stock:FlowerLocalDp",
+    "flower-fixed-clipping": "fedxray.defences.stock:FlowerFixedClipping",
+    "flower-adaptive-clipping": "fedxray.defences.stock:FlowerAdaptiveClipping",
 }
 RESTORERS: dict[str, str] = {
     "ddrm": "fedxray.restore.ddrm:Ddrm",

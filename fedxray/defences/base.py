@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -154,6 +154,10 @@ class Defence(ABC):
     @abstractmethod
     def hooks(self, work: Work) -> Hooks:
         """Return the hooks for a client with this work."""
+
+    def after_round(self, updates: Sequence[Params]) -> Defence:
+        """Return the defence of the next round, by all updates of this one; the same by default."""
+        return self
 
     @abstractmethod
     def describe(self) -> str:

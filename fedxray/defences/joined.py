@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import torch
 
 from fedxray.defences.base import IDENTITY, Defence, Hooks, Kept, KnownDefence, Mixing, State, Work
 from fedxray.errors import BadInput
+from fedxray.params import Params
 
 PLACES = ("incoming", "batch", "gradients", "outgoing")
 
@@ -33,6 +35,11 @@ class Joined(Defence):
             kept=_kept([one.kept for one in inner if one.kept is not None]),
             known=_known([one.known for one in inner if one.known is not None]),
         )
+
+    def after_round(self, updates: Sequence[Params]) -> Defence:
+        """Return the parts of the next round; only the last one's updates are those that were sent."""
+        last = self.parts[-1].after_round(updates)
+        return self if last is self.parts[-1] else replace(self, parts=(*self.parts[:-1], last))
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

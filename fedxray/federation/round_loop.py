@@ -253,7 +253,7 @@ class _Run:
         self._kept_by_clients = federation.kept()
         self._network = in_train_mode(federation.model)
         self._kept = recorded_rounds(federation.record, federation.rounds)
-        self._hooks: dict[int, Hooks] = {}
+        self._defence, self._hooks = federation.defence, dict[int, Hooks]()
         # Noise that follows from the seed could be subtracted by an attack that finds it.
         self._root = seed if isinstance(federation.defence, NoDefence) else federation.truth(seed).secret
         self._unsaved: set[int] = set()  # clients whose own state changed since it was recorded
@@ -269,6 +269,7 @@ class _Run:
         buffers = mean_buffers(model.buffers, returned, examples, recipe, kept=local)
         after = transcripts.Parts(apply_update(model.params, mean, recipe), buffers)
         _check_finite(after, round, federation)
+        self._next_round([reply.update for reply in replies.values()])
         if round in self._kept:
             self.write(round, starts, replies, tampered=False)
             self.recorder.ends(round, tuple(replies), mean, after)
@@ -318,8 +319,14 @@ class _Run:
 
     def _hooks_of(self, client: int) -> Hooks:
         if client not in self._hooks:
-            self._hooks[client] = self.federation.defence.hooks(self.federation.work(client))
+            self._hooks[client] = self._defence.hooks(self.federation.work(client))
         return self._hooks[client]
+
+    def _next_round(self, updates: Sequence[Params]) -> None:
+        """Let the defence change between rounds."""
+        following = self._defence.after_round(updates)
+        if following is not self._defence:
+            self._defence, self._hooks = following, {}
 
 
 def _check_finite(model: transcripts.Parts, round: int, federation: Federation) -> None:

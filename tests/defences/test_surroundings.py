@@ -33,6 +33,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "quantise": {"bits": 4},
     "quantise, sign": {"bits": 1},
     "local-bn": {"keep": "statistics-and-affine"},
+    "nvflare-exclude": {"names": "bias"},
+    "flower-local-dp": {"clipping_norm": 1.0, "sensitivity": 0.1, "epsilon": 1.0, "delta": 1e-5},
+    "flower-fixed-clipping": {"clipping_norm": 0.01},
     "mixup+dp-sgd+quantise": {"noise_multiplier": 1.0},
 }
 SETTINGS |= {name: {} for name in catalog.DEFENCES if name not in SETTINGS}  # all others with their defaults

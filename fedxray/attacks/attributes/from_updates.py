@@ -31,8 +31,8 @@ from fedxray.attacks.evidence import Evidence, Kind, of_attributes
 from fedxray.attacks.floor_prior import drawn_values, of_asked
 from fedxray.attacks.observations import NO_DIRECTION, own_order, usable
 from fedxray.attacks.record_gradients import gradients_at
-from fedxray.attacks.shadow import shadow_replies
-from fedxray.attacks.update_algebra import SECONDS, STRENGTHS, USUAL, Messages, estimates, of_values, step_length
+from fedxray.attacks.shadow import known_step, shadow_replies
+from fedxray.attacks.update_algebra import SECONDS, STRENGTHS, USUAL, Messages, estimates, of_values
 from fedxray.data.dataset import Column, Records
 from fedxray.seeds import fork
 from fedxray.settings import setting
@@ -150,9 +150,8 @@ def indicators(
     view, asked = task.view, task.asked
     every = torch.cat([with_value(asked.x, task.column.positions, value) for value in task.candidates])
     gradients = gradients_at(view.model, view.loss, every, asked.y.repeat(len(task.candidates)))
-    recipe = view.grants.recipe
-    step = None if recipe is None else step_length(recipe, task.examples)
-    messages = Messages(rounds=rounds, step=step, missing=max(0.0, task.examples / len(asked.x) - 1))
+    missing = max(0.0, task.examples / len(asked.x) - 1)
+    messages = Messages(rounds=rounds, step=known_step(view, task.examples), missing=missing)
     return estimates(gradients, messages, of_values(prior), strengths)
 
 

@@ -45,9 +45,14 @@ log = logging.getLogger("fedxray.recorder")
 class RecordingWriter:
     """The recording of one side in one folder; several processes may write to the same one."""
 
-    def __init__(self, folder: str | Path, side: form.Side, *, most_waiting: int = MOST_WAITING) -> None:
-        """Prepare a recording; nothing is written before the first message."""
-        self.folder, self.side = place_of(folder), side
+    def __init__(
+        self, folder: str | Path, side: form.Side, *, most_waiting: int = MOST_WAITING, at_exit: bool = True
+    ) -> None:
+        """Prepare a recording; nothing is written before the first message.
+
+        Unless `at_exit`, the end of the process does not wait for the disk: call `wait` before.
+        """
+        self.folder, self.side, self._at_exit = place_of(folder), side, at_exit
         self._most_waiting = most_waiting
         self._opened = False
         self._stored: set[str] = set()  # hashes of arrays that this writer knows to be complete on disk
@@ -93,12 +98,12 @@ class RecordingWriter:
         finally:
             self._in_burst = False
 
-    def wait(self) -> None:
-        """Return when every submitted message is written or dropped."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Return when every submitted message is written or dropped, or after that time."""
         with self._held():
             thread = self._thread
         if thread is not None:
-            thread.join()
+            thread.join(seconds)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -106,7 +111,11 @@ class RecordingWriter:
         try:
             yield
         except Exception as error:  # noqa: BLE001  (a user's training must continue)
-            self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
+            self.stop(error)
+
+    def stop(self, error: Exception) -> None:
+        """Record nothing more, because of this error, which is being handled."""
+        self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
 
     def _held(self) -> threading.Lock:
         """The lock of this process."""
@@ -116,7 +125,7 @@ class RecordingWriter:
 
     def _start(self) -> None:
         """Start the thread if there is none; the lock must be held."""
-        if self._waiter is None:
+        if self._waiter is None and self._at_exit:
             # No daemon: Python waits for it at exit, so that a short-lived process loses nothing.
             waiter = threading.Thread(target=self._wait_at_exit, name="fedxray-recorder-exit")
             waiter.start()
@@ -158,7 +167,7 @@ class RecordingWriter:
                 if message is not None:
                     self._write(message())
             except Exception as error:  # noqa: BLE001  (a user's training must continue)
-                self._stop(f"{type(error).__name__}: {error}", traceback.format_exc())
+                self.stop(error)
             if note is not None:
                 self._write_note(note)
             with self._held():

@@ -1,0 +1,272 @@
+"""Records an NVFlare job: a filter that passes every message on unchanged and keeps a copy.
+
+    record(recipe, "recording")                            # every site; also record(job, "recording")
+    record(recipe, "recording", server="at-the-server")    # and what the server sends and receives
+
+A site records all jobs without a change to any by naming `Recorder` in its own `local/privacy.json`: as a filter of
+task data and of task results, and as a component. As a component it gets an event when all filters have run, and so
+records what really leaves the site; without, what the filters before it made of the result.
+
+A filter that raises would end the job. Everything here runs inside `_safely()`: the first error is logged once, ends
+the recording, and the message passes. Filters that follow may write into the arrays, so they are copied at once; all
+else happens on the writer's thread. Input and output filters of a job are two objects that the Job API makes from
+JSON, so what was received waits in this module. The Job API copies this one file into the job: fedxray itself is
+imported when the first message passes, and where it is not installed at a site a warning says so once.
+
+Tested with NVFlare 2.9.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_constant import FilterKey, FLContextKey
+
+if TYPE_CHECKING:
+    from nvflare.apis.fl_context import FLContext
+    from nvflare.apis.shareable import Shareable
+
+    from fedxray.federation.recording.format import Said
+    from fedxray.federation.recording.writer import RecordingWriter
+
+Arrays = dict[str, NDArray[Any]]
+KINDS = ("WEIGHTS", "WEIGHT_DIFF")
+TASKS = ["train"]  # a filter for all tasks, "*", is never applied by NVFlare 2.9
+MOST_HELD = 100  # messages that wait for their reply
+MOST_SECONDS = 30.0  # that the end of a run waits for the disk
+STEPS, METRICS, HISTORY = "NUM_STEPS_CURRENT_ROUND", "initial_metrics", "filter_history"
+
+log = logging.getLogger("fedxray.recorder")
+
+__all__ = ["Recorder", "record"]
+
+
+def record(recipe: Any, folder: str, *, server: str | None = None) -> None:
+    """Let every site of a recipe or job record into `folder`, and the server into `server` where it is named.
+
+    Call it after all other filters are added. A relative folder lies in each site's own one.
+    """
+    places = [("client", folder)] + ([("server", server)] if server is not None else [])
+    for side, place in places:
+        if hasattr(recipe, "add_client_input_filter"):
+            getattr(recipe, f"add_{side}_input_filter")(Recorder(str(place)), tasks=TASKS)
+            getattr(recipe, f"add_{side}_output_filter")(Recorder(str(place)), tasks=TASKS)
+        else:
+            from nvflare.job_config.defs import FilterType
+
+            to = recipe.to_clients if side == "client" else recipe.to_server
+            for kind in (FilterType.TASK_DATA, FilterType.TASK_RESULT):
+                to(Recorder(str(place)), filter_type=kind, tasks=TASKS)
+
+
+class Recorder(Filter):  # type: ignore[misc, unused-ignore]
+    """A filter and listener of NVFlare that records what passes; `folder` is that of the recording."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = folder  # the Job API writes arguments by attributes of their names
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Keep a copy of a model that is sent or returned, and return the message itself."""
+        _safely(self.folder, lambda: _pass(self.folder, shareable, fl_ctx))
+        return shareable
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Record what leaves a site when all its filters have run."""
+        _held.listening = True
+        if event_type == EventType.AFTER_TASK_RESULT_FILTER and _held.sent:
+            _safely(self.folder, lambda: _leave(self.folder, fl_ctx))
+        elif event_type == EventType.END_RUN and self.folder in _held.writers:
+            _safely(self.folder, lambda: _held.writers[self.folder].wait(MOST_SECONDS))
+
+
+def _safely(folder: str, work: Callable[[], None]) -> None:
+    """Do a part of the recorder's work inside the job: an error in it ends the recording, never the job."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001  (the job must continue)
+        writer = _held.writers.get(folder)
+        if writer is not None:
+            writer.stop(error)
+        elif folder not in _held.refused:
+            _held.refused.add(folder)
+            remedy = " Install fedxray at this site." if isinstance(error, ModuleNotFoundError) else ""
+            log.warning("fedxray does not record to %s: %s: %s.%s", folder, type(error).__name__, error, remedy)
+
+
+def _pass(folder: str, shareable: Shareable, fl_ctx: FLContext) -> None:
+    """Hold a model on its way to a site, or record a reply; at a site that gets events, that waits for the last."""
+    side: Side = "server" if str(fl_ctx.get_process_type() or "").startswith("S") else "client"
+    outward = fl_ctx.get_prop(FLContextKey.FILTER_DIRECTION) == FilterKey.OUT
+    if outward == (side == "server"):
+        _hold(shareable, fl_ctx, side)
+    elif side == "server" or not _held.listening:
+        _answer(_writer(folder, side), shareable, fl_ctx, last=False)
+
+
+def _leave(folder: str, fl_ctx: FLContext) -> None:
+    result = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+    if result is not None and _key(fl_ctx, "client") in _held.sent:
+        _answer(_writer(folder, "client"), result, fl_ctx, last=True)
+
+
+# What was sent, until the reply to it passes
+
+
+Side = Literal["client", "server"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A model on its way to a site, copied."""
+
+    arrays: Arrays
+    round: int | None
+
+
+class _Held:
+    """State of this process: models that wait for their reply, writers by folder, and whether events arrive here."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sent: OrderedDict[tuple[str, str, str], Sent] = OrderedDict()
+        self.writers: dict[str, RecordingWriter] = {}
+        self.refused: set[str] = set()  # folders without a writer
+        self.listening = False
+
+
+_held = _Held()
+
+
+def _writer(folder: str, side: Side) -> RecordingWriter:
+    from fedxray.federation.recording.writer import RecordingWriter
+
+    with _held.lock:
+        if folder not in _held.writers:
+            # NVFlare ends a process that has threads of its own; the end of the run waits for the disk instead.
+            _held.writers[folder] = RecordingWriter(folder, side, at_exit=False)
+        return _held.writers[folder]
+
+
+def _key(fl_ctx: FLContext, side: Side) -> tuple[str, str, str]:
+    """Return run, site and task of a message."""
+    peer = fl_ctx.get_peer_context() if side == "server" else fl_ctx
+    site = peer.get_identity_name() if peer is not None else ""
+    return str(fl_ctx.get_job_id()), str(site), str(fl_ctx.get_prop(FLContextKey.TASK_ID))
+
+
+def _hold(shareable: Shareable, fl_ctx: FLContext, side: Side) -> None:
+    data = _model(shareable)
+    if data is None:
+        return
+    number = shareable.get_header("current_round")
+    sent = Sent(arrays=copied(data.data), round=None if number is None else int(number) + 1)
+    with _held.lock:
+        _held.sent[_key(fl_ctx, side)] = sent
+        while len(_held.sent) > MOST_HELD:
+            _held.sent.popitem(last=False)
+
+
+def _answer(writer: RecordingWriter, shareable: Shareable, fl_ctx: FLContext, *, last: bool) -> None:
+    """Record a reply with the model that it answers; the first of several recorders does."""
+    key = _key(fl_ctx, "server" if writer.side == "server" else "client")
+    with _held.lock:
+        sent = _held.sent.pop(key, None)
+    if sent is None or writer.stopped is not None:
+        return
+    data = _model(shareable)
+    reply = None if data is None else copied(data.data)
+    facts = {} if data is None else {"kind": data.data_kind, **_plain(data.meta)}
+    size = sum(value.nbytes for part in (sent.arrays, reply or {}) for value in part.values())
+    writer.submit(partial(_said, sent, reply, facts, key, last=last), size)
+
+
+def _said(sent: Sent, reply: Arrays | None, facts: Mapping[str, Any], key: tuple[str, str, str], *, last: bool) -> Said:
+    """Return a message in the form of the recording, on the writer's thread."""
+    from fedxray.federation.recording.format import Said
+
+    filters = tuple(str(name)[:200] for name in facts.get(HISTORY, ()))
+    config = {name: value for name, value in facts.items() if name != HISTORY}
+    if reply is not None:
+        left_out = sorted(sent.arrays.keys() - reply.keys())
+        reply = whole_reply(sent.arrays, reply, config["kind"])
+        config |= {"left_out": left_out} if left_out else {}
+    return Said(
+        what="train",
+        node=key[1],
+        run=key[0],
+        round=sent.round,
+        sent=sent.arrays,
+        reply=reply,
+        config=config,
+        inside=filters,
+        outside=() if last else None,
+    )
+
+
+def whole_reply(sent: Mapping[str, Any], reply: Mapping[str, Any], kind: str) -> Arrays:
+    """Return the model that a reply stands for: what it leaves out stays as it was sent."""
+    whole = {}
+    for name, before in sent.items():
+        if name not in reply:
+            whole[name] = before
+        elif kind == "WEIGHT_DIFF":
+            whole[name] = np.asarray(before + reply[name])
+        else:
+            whole[name] = np.asarray(reply[name])
+    return whole
+
+
+# The parts of NVFlare's messages
+
+
+def _model(shareable: Shareable) -> Any:
+    """Return the data of a message that holds a model or a difference of models; None of others."""
+    from nvflare.apis.dxo import from_shareable
+
+    try:
+        data = from_shareable(shareable)
+    except ValueError:  # no such data, or of a task that failed
+        return None
+    return data if data.data_kind in KINDS and data.data else None
+
+
+def copied(arrays: Mapping[str, Any]) -> Arrays:
+    """Return copies of NumPy arrays, tensors and numbers; what was not fetched yet is fetched."""
+    return {str(name): _array(value) for name, value in arrays.items()}
+
+
+def _array(value: Any) -> NDArray[Any]:
+    fetch: Callable[[], Any] | None = getattr(value, "materialize", None)
+    value = fetch() if callable(fetch) else value
+    if hasattr(value, "detach"):  # a tensor; NumPy has no bfloat16
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+        value = value.numpy()
+    array = np.array(value, copy=True)
+    if array.dtype.hasobject:
+        raise TypeError(f"{type(value).__name__} in place of an array; add the recorder as a filter too")
+    return array
+
+
+def _plain(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the server learns beside the arrays: steps, metrics by name, and the filters that ran."""
+    found: dict[str, Any] = {HISTORY: list(meta.get(HISTORY) or ())}
+    steps = meta.get(STEPS)
+    if isinstance(steps, int | float):
+        found["steps"] = int(steps)
+    metrics = meta.get(METRICS)
+    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+        if isinstance(value, int | float | np.number) and np.isfinite(value):
+            found[f"metric {str(name)[:200]}"] = float(value)
+    return found

@@ -1,0 +1,211 @@
+"""The NVFlare recorder: what it keeps of messages, and that no error of its own reaches the job."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("nvflare")
+
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+
+from fedxray.federation.recording import writer as writing
+from fedxray.federation.recording.reader import Recording, read_recording
+from fedxray.integrations import nvflare as recorders
+from fedxray.integrations.nvflare import Recorder, copied, whole_reply
+
+JOB = Path(__file__).parent / "nvflare_job"
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Start every test as a process of its own would."""
+    monkeypatch.setattr(recorders, "_held", recorders._Held())
+    yield
+    for writer in recorders._held.writers.values():
+        writer.wait()
+
+
+def context(direction: str, task: str = "task-1", process: str = "CJ", peer: str | None = None) -> FLContext:
+    facts = FLContext()
+    facts.set_prop(ReservedKey.IDENTITY_NAME, "site-1" if process == "CJ" else "server")
+    facts.set_prop(FLContextKey.FILTER_DIRECTION, direction)
+    facts.set_prop(FLContextKey.TASK_ID, task)
+    facts.set_prop(FLContextKey.CURRENT_RUN, "run")
+    facts.set_prop(FLContextKey.PROCESS_TYPE, process)
+    if peer is not None:
+        other = FLContext()
+        other.set_prop(ReservedKey.IDENTITY_NAME, peer)
+        facts.set_peer_context(other)
+    return facts
+
+
+def message(arrays: dict[str, Any], kind: str = DataKind.WEIGHTS, round: int = 0, **meta: Any) -> Shareable:
+    shareable = DXO(kind, data=arrays, meta=meta).to_shareable()
+    shareable.set_header("current_round", round)
+    return shareable
+
+
+def recorded(folder: Path) -> Recording:
+    for writer in recorders._held.writers.values():
+        writer.wait()
+    return read_recording(folder)
+
+
+MODEL = {"w": np.arange(4.0, dtype=np.float32), "b": np.float32(1.5)}
+
+
+def exchange(folder: Path, reply: dict[str, Any], kind: str = DataKind.WEIGHTS, **meta: Any) -> Recording:
+    """Let one model and its reply pass two recorders, as the Job API makes them."""
+    Recorder(str(folder)).process(message(dict(MODEL)), context(FilterKey.IN))
+    Recorder(str(folder)).process(message(reply, kind, **meta), context(FilterKey.OUT))
+    return recorded(folder)
+
+
+def test_a_model_and_its_reply_are_recorded(tmp_path: Path) -> None:
+    meta = {"NUM_STEPS_CURRENT_ROUND": 6, "initial_metrics": {"loss": 0.5, "note": "text"}, "filter_history": ["Cut"]}
+    held = exchange(tmp_path / "held", {"w": MODEL["w"] + 1, "b": np.float32(2.0)}, **meta)
+    (only,) = held.messages
+    assert (only.what, only.node, only.run, only.round, only.examples) == ("train", "site-1", "run", 1, None)
+    assert only.config == {"kind": "WEIGHTS", "steps": 6, "metric loss": 0.5}
+    assert (only.inside, only.outside) == (["Cut"], None)
+    assert only.reply is not None
+    torch.testing.assert_close(held.arrays(only.reply)["w"], torch.tensor(MODEL["w"] + 1), rtol=0, atol=0)
+
+
+def test_a_difference_is_added_and_what_is_left_out_stays(tmp_path: Path) -> None:
+    held = exchange(tmp_path / "held", {"w": np.ones(4, dtype=np.float32)}, DataKind.WEIGHT_DIFF)
+    (only,) = held.messages
+    assert only.reply is not None and only.config["left_out"] == ["b"]
+    arrays = held.arrays(only.reply)
+    assert arrays["w"].tolist() == [1.0, 2.0, 3.0, 4.0] and float(arrays["b"]) == 1.5
+
+
+def test_later_filters_do_not_change_the_copy(tmp_path: Path) -> None:
+    reply = {"w": np.ones(4, dtype=np.float32), "b": np.float32(0)}
+    sent = message({"w": np.zeros(4, dtype=np.float32), "b": np.float32(0)})
+    Recorder(str(tmp_path / "held")).process(sent, context(FilterKey.IN))
+    from_shareable(sent).data["w"] += 9
+    passed = Recorder(str(tmp_path / "held")).process(message(reply), context(FilterKey.OUT))
+    from_shareable(passed).data["w"] += 9
+    held = recorded(tmp_path / "held")
+    assert held.messages[0].reply is not None
+    assert not held.arrays(held.messages[0].sent)["w"].any()
+    assert held.arrays(held.messages[0].reply)["w"].tolist() == [1.0] * 4
+
+
+def test_one_that_hears_events_records_what_leaves(tmp_path: Path) -> None:
+    inner, outer = Recorder(str(tmp_path / "held")), Recorder(str(tmp_path / "held"))
+    outer.handle_event(EventType.START_RUN, context(FilterKey.IN))
+    inner.process(message(dict(MODEL)), context(FilterKey.IN))
+    inner.process(message({"w": MODEL["w"] + 1, "b": MODEL["b"]}), context(FilterKey.OUT))
+    left = context(FilterKey.OUT)
+    left.set_prop(FLContextKey.TASK_RESULT, message({"w": MODEL["w"] + 5, "b": MODEL["b"]}, filter_history=["Late"]))
+    for one in (inner, outer):
+        one.handle_event(EventType.AFTER_TASK_RESULT_FILTER, left)
+    outer.handle_event(EventType.END_RUN, left)
+    held = recorded(tmp_path / "held")
+    (only,) = held.messages
+    assert only.reply is not None and (only.inside, only.outside) == (["Late"], [])
+    assert held.arrays(only.reply)["w"].tolist() == [5.0, 6.0, 7.0, 8.0]
+
+
+def test_the_server_records_each_site(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path / "held"))
+    for site in ("site-1", "site-2"):
+        recorder.process(message(dict(MODEL)), context(FilterKey.OUT, f"of {site}", "SJ", site))
+    for site in ("site-2", "site-1"):
+        recorder.process(message(dict(MODEL)), context(FilterKey.IN, f"of {site}", "SJ", site))
+    held = recorded(tmp_path / "held")
+    assert held.side == "server" and [one.node for one in held.messages] == ["site-2", "site-1"]
+    assert len(list((tmp_path / "held" / "arrays").iterdir())) == 1, "the model is stored once"
+
+
+@pytest.mark.parametrize("broken", [None, "no data", object()])
+def test_a_message_without_a_model_passes(tmp_path: Path, broken: Any) -> None:
+    shareable = Shareable()
+    if broken is not None:
+        shareable["DXO"] = broken
+    for direction in (FilterKey.IN, FilterKey.OUT):
+        assert Recorder(str(tmp_path / "held")).process(shareable, context(direction)) is shareable
+    assert not (tmp_path / "held").exists()
+
+
+def test_an_error_ends_the_recording_and_not_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = tmp_path / "file"
+    place.write_text("in the way")
+    recorder = Recorder(str(place))
+    with caplog.at_level(logging.WARNING):
+        for task in ("task-1", "task-2"):
+            for direction in (FilterKey.IN, FilterKey.OUT):
+                sent = message(dict(MODEL))
+                assert recorder.process(sent, context(direction, task)) is sent
+            for writer in recorders._held.writers.values():
+                writer.wait()
+    assert sum("stopped recording" in text for text in caplog.messages) == 1
+
+
+def test_what_cannot_be_copied_ends_the_recording_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sent = message({"w": object()})
+    with caplog.at_level(logging.WARNING):
+        assert Recorder(str(tmp_path / "held")).process(sent, context(FilterKey.IN)) is sent
+    assert "add the recorder as a filter too" in caplog.text
+
+
+def test_a_site_without_fedxray_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, writing.__name__, None)
+    recorder = Recorder(str(tmp_path / "held"))
+    with caplog.at_level(logging.WARNING):
+        for task in ("task-1", "task-2"):
+            for direction in (FilterKey.IN, FilterKey.OUT):
+                recorder.process(message(dict(MODEL)), context(direction, task))
+    assert len([text for text in caplog.messages if "Install fedxray" in text]) == 1
+
+
+def test_tensors_and_what_must_be_fetched_are_copied() -> None:
+    class Late:
+        def materialize(self) -> Any:
+            return torch.ones(2, dtype=torch.bfloat16)
+
+    arrays = copied({"late": Late(), "half": torch.ones(2, dtype=torch.float16), "number": 3})
+    assert [arrays[name].dtype.name for name in ("late", "half", "number")] == ["float32", "float16", "int64"]
+    assert whole_reply({"a": np.ones(2)}, {}, "WEIGHTS")["a"].tolist() == [1.0, 1.0]
+
+
+def test_a_job_in_the_simulator_is_recorded_by_sites_and_server(tmp_path: Path) -> None:
+    """Two sites, two rounds, a filter that cuts half of every update: both sides hold the same arrays, to the bit."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(JOB)]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "job.py", str(tmp_path)]
+    ended = subprocess.run(command, cwd=JOB, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-2000:]
+    assert "fedxray" not in ended.stdout + ended.stderr, "no warning of ours, no thread of ours left"
+    sites, server = read_recording(tmp_path / "sites"), read_recording(tmp_path / "server")
+
+    def arrays(held: Recording) -> dict[tuple[str, int | None], tuple[str, str | None]]:
+        return {
+            (one.node, one.round): (one.sent.sha256, None if one.reply is None else one.reply.sha256)
+            for one in held.messages
+        }
+
+    assert arrays(sites) == arrays(server)
+    assert sorted(arrays(sites)) == [(f"site-{site}", round) for site in (1, 2) for round in (1, 2)]
+    for one in sites.messages:
+        assert one.inside == ["PercentilePrivacy"] and one.config["steps"] == 6 and one.reply is not None
+        sent, reply = sites.arrays(one.sent), sites.arrays(one.reply)
+        changed = torch.cat([(reply[name] - value).flatten() for name, value in sent.items()])
+        assert 0.4 < float((changed == 0).float().mean()) < 0.6
