@@ -272,6 +272,7 @@ def _named(what: str, tensors: Tensors) -> dict[str, Tensor]:
 # The optimisation loop
 
 Loss = Callable[[dict[str, Tensor]], Tensor]  # named tensors in, a scalar out
+Losses = Callable[[dict[str, Tensor]], Tensor]  # named tensors [starts, ...] in, one loss per start out
 Project = Callable[[dict[str, Tensor]], dict[str, Tensor]]  # maps a point to the nearest valid one
 Keep = Literal["best", "last"]
 
@@ -385,10 +386,12 @@ def restarts(
     project: Project | None = None,
     what: str = "inversion",
     keep: Keep = "best",
+    stacked: Losses | None = None,
 ) -> Restarts:
     """Minimise from every start in turn and choose by the own loss of the kept point; the first wins a tie.
 
-    `keep` says whether a minimisation is represented by its best or its last point.
+    `keep` says whether a minimisation is represented by its best or its last point. With `stacked`, the same loss for
+    all starts at once, they are minimised in one loop, equally to rounding; entrywise methods only.
     """
     if not starts:
         raise BadInput("starts", expected="at least one start", got="none", remedy="Set restarts to 1 or more.")
@@ -397,7 +400,8 @@ def restarts(
     def shifted(index: int) -> Report:
         return lambda step: report(Step(what, index * method.steps + step.done, total, step.loss))
 
-    outcomes = [
+    together = None if stacked is None else _together(stacked, starts, method, report, project, what)
+    outcomes = together or [
         minimise(loss, start, method, report=shifted(index), project=project, what=what)
         for index, start in enumerate(starts)
     ]
@@ -407,6 +411,69 @@ def restarts(
         return outcomes[index].steps < settled, outcomes[index].loss_of(keep)  # what never settled comes last
 
     return Restarts(outcomes=tuple(outcomes), chosen=min(range(len(outcomes)), key=rank))
+
+
+ALL = "all"  # name of the matrix [starts, entries] that holds all tensors of all starts
+
+
+def _together(
+    losses: Losses, starts: Sequence[Tensors], method: Method, report: Report, project: Project | None, what: str
+) -> list[Outcome] | None:
+    """All minimisations in one loop; None where a loss or gradient is not finite, since that ends only one of them.
+
+    Small tensors cost as much as the number of operations on them, so all of them are one matrix.
+    """
+    point = {ALL: torch.stack([flatten(start).detach() for start in starts])}
+    memory, best, curve = method.fresh(point), point[ALL], list[Tensor]()
+    lowest = point[ALL].new_full((len(starts),), math.inf)
+    for step in range(method.steps + 1):
+        values, gradient = _slopes(losses, point, starts[0])
+        if not is_finite({"loss": values, **gradient}):
+            return None
+        curve.append(values)
+        better = values < lowest
+        best, lowest = torch.where(better[:, None], point[ALL], best), torch.where(better, values, lowest)
+        if step:
+            report(Step(what, step * len(starts), method.steps * len(starts), float(values.min())))
+        if step < method.steps:
+            with torch.no_grad():
+                point, memory = method.move(point, gradient, memory, step)
+                point = point if project is None else _joined(project(_apart(point[ALL], starts[0])), starts[0])
+    ends = zip(_each(point, starts), _each(memory, starts), _each({ALL: best}, starts), strict=True)
+    curves = torch.stack(curve, 1).tolist()
+    return [
+        _outcome(_Walk(last, kept, first, last, curves[index], method.steps, float(lowest[index])), "ok", "")
+        for index, (last, kept, first) in enumerate(ends)
+    ]
+
+
+def _slopes(losses: Losses, point: Tensors, like: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
+    """The losses [starts] of all starts and their gradients; the gradient of the sum is that of each by itself."""
+    with torch.enable_grad():
+        leaf = point[ALL].detach().requires_grad_()
+        values = losses(_apart(leaf, like))
+        gradient = torch.autograd.grad(values.sum(), leaf, materialize_grads=True)[0]
+    return values.detach(), {ALL: gradient}
+
+
+def _apart(matrix: Tensor, like: Tensors) -> dict[str, Tensor]:
+    """A matrix [starts, entries] as named tensors [starts, ...]."""
+    pieces = torch.split(matrix, [value.numel() for value in like.values()], 1)
+    return {name: piece.reshape(-1, *value.shape) for (name, value), piece in zip(like.items(), pieces, strict=True)}
+
+
+def _joined(tensors: Tensors, like: Tensors) -> dict[str, Tensor]:
+    """Named tensors [starts, ...] as one matrix, in the order of `like`."""
+    return {ALL: torch.cat([tensors[name].reshape(len(tensors[name]), -1) for name in like], 1)}
+
+
+def _each(tensors: Tensors, starts: Sequence[Tensors]) -> list[dict[str, Tensor]]:
+    """Matrices called "all" or ".../all", start by start, with the names of its tensors in place of "all"."""
+    cut = {name.removesuffix(ALL): _apart(value, starts[0]) for name, value in tensors.items()}
+    return [
+        {before + name: value[index].clone() for before, named in cut.items() for name, value in named.items()}
+        for index in range(len(starts))
+    ]
 
 
 def _slope(loss: Loss | Changing, walk: _Walk) -> tuple[float, dict[str, Tensor]]:

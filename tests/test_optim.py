@@ -366,6 +366,41 @@ def test_restarts_are_chosen_by_their_own_loss_and_report_as_one_loop() -> None:
     assert found.outcomes[2].curve == alone.curve
 
 
+def valleys_of_all(point: dict[str, Tensor]) -> Tensor:
+    """The loss of every start: x [starts, 2] and a scalar y [starts]."""
+    x = point["x"].sum(-1)
+    return (x**2 - 1) ** 2 + 0.3 * x + (point["y"] - x) ** 2
+
+
+def valleys(point: dict[str, Tensor]) -> Tensor:
+    return valleys_of_all({name: value[None] for name, value in point.items()})[0]
+
+
+@pytest.mark.parametrize("method", [Adam(steps=30, lr=0.05, decay=Cosine()), Sgd(steps=30, lr=0.02, momentum=0.5)])
+def test_restarts_in_one_loop_are_those_in_turn(method: Sgd | Adam) -> None:
+    starts = [{"x": torch.tensor([value, 0.1]), "y": torch.tensor(0.5)} for value in (1.5, -1.5, 1.2)]
+    heard: list[Step] = []
+
+    def project(point: dict[str, Tensor]) -> dict[str, Tensor]:
+        return point | {"x": point["x"].clamp(-1.2, 1.2)}
+
+    apart = restarts(valleys, starts, method, project=project)
+    together = restarts(valleys, starts, method, project=project, stacked=valleys_of_all, report=heard.append)
+    assert apart.chosen == together.chosen
+    assert [step.done for step in heard] == list(range(3, 93, 3)) and {step.total for step in heard} == {90}
+    for one, other in zip(apart.outcomes, together.outcomes, strict=True):
+        assert one.curve == pytest.approx(other.curve, rel=1e-6) and one.best_loss == pytest.approx(other.best_loss)
+        assert other.status == "ok" and other.steps == 30 and one.state.keys() == other.state.keys()
+        for key, value in one.state.items():
+            assert value.shape == other.state[key].shape and torch.allclose(value, other.state[key], atol=1e-6)
+
+
+def test_restarts_are_taken_in_turn_where_one_of_them_diverges() -> None:
+    starts = [{"x": torch.tensor([value, 0.0]), "y": torch.tensor(0.0)} for value in (math.nan, 1.0)]
+    found = restarts(valleys, starts, Sgd(steps=2, lr=0.01), stacked=valleys_of_all)
+    assert found.chosen == 1 and [outcome.status for outcome in found.outcomes] == ["diverged", "ok"]
+
+
 def test_a_diverged_restart_is_not_chosen_and_the_first_wins_a_tie() -> None:
     starts = [{"x": torch.tensor([math.nan])}, at(1.0), at(1.0)]
     assert restarts(plain_bowl, starts, Sgd(steps=2, lr=0.1)).chosen == 1

@@ -353,7 +353,7 @@ def _entrywise(module: nn.Module, params: Params, x: Tensor) -> Tensor:
     return output
 
 
-def stacked_objective(layers: list[Layer], loss: str) -> Objective:
+def stacked_objective(layers: Sequence[Layer], loss: str) -> Objective:
     """The sum over stacked clients of their mean losses: its gradient is the gradient of every client by itself."""
     measure = example_loss(loss)
 

@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from fedxray.errors import BadInput
-from fedxray.params import Params
+from fedxray.params import Params, flatten
 
 Distance = Callable[[Params, Params], Tensor]
 DistanceTo = Callable[[Params], Tensor]  # from the observed update
@@ -143,6 +143,25 @@ def distance_to(seen: Params, match: str, names: Iterable[str] | None = None) ->
         return lambda guess: distance(guess, seen)
     norm = _norm(list(seen.values()), (1.0,) * len(seen))
     return lambda guess: cosine(guess, seen, norm=norm)
+
+
+def stacked_distance_to(seen: Params, match: str) -> DistanceTo:
+    """Return the same distance for several guesses: named tensors [guesses, ...] in, distances [guesses] out."""
+    if match == "cosine-by-layer":
+        layers = {name: stacked_distance_to({name: value}, "cosine") for name, value in seen.items()}
+        return lambda guess: torch.stack([layer({name: guess[name]}) for name, layer in layers.items()]).sum(0)
+    names, goal = list(seen), flatten(seen)
+    norm = _norm([goal], (1.0,))
+
+    def distance(guess: Params) -> Tensor:
+        update = torch.cat([guess[name].flatten(1) for name in names], 1)  # [guesses, entries]
+        if match == "cosine":
+            own = (update * update).sum(1).clamp(min=SMALLEST_NORM**2).sqrt()
+            return 1 - update @ goal / (own * norm)
+        gap = update - goal
+        return gap.abs().sum(1) if match == "l1" else (gap * gap).sum(1)
+
+    return distance
 
 
 def _factors(names: list[str], weights: TensorWeights | None) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ pooling.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedxray.defences.base import IDENTITY, Hooks
 from fedxray.errors import BadInput
-from fedxray.federation.local import Batch, Objective, local_update, shares_tensors
+from fedxray.federation.local import (
+    Batch,
+    Layer,
+    Objective,
+    local_update,
+    shares_tensors,
+    stacked_layers,
+    stacked_objective,
+)
 from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.losses import example_loss
 from fedxray.models.inspect import batch_norm_layers
@@ -87,14 +96,17 @@ class Replay:
     weights: Params | None = None  # weights of entries of the update, where they differ
     noise: float = 0.0  # known variance of the noise in every entry of the update
     negated: bool = False  # whether `update` returns minus the update; see `as_gradient`
+    layers: Sequence[Layer] | None = None  # of a network that can be stacked
+    guesses: int | None = None  # stacked guesses; all tensors then have one more leading dimension
 
     def update(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Return the update, differentiable in x [examples, ...] and in y where that holds no class numbers.
 
         Where the replay is `negated` it is minus the update.
         """
-        if len(x) != self.examples or len(y) != self.examples:
-            got = f"{len(x)} inputs and {len(y)} labels"
+        sizes = [value.shape[self.guesses is not None] for value in (x, y)]
+        if sizes != [self.examples] * 2:
+            got = f"{sizes[0]} inputs and {sizes[1]} labels"
             raise BadInput(
                 "x", expected=f"{self.examples} of both", got=got, remedy="Give as many as the schedule uses."
             )
@@ -126,6 +138,17 @@ class Replay:
             return self, aim
         return replace(self, negated=True), scaled(aim, -1.0)
 
+    def stacked(self, guesses: int) -> Replay | None:
+        """Return the replay of several guesses at once, x and y [guesses, examples, ...]; None where that is unknown.
+
+        Only plain stacks of dense layers without a defence, whose graph fits into memory for all guesses, are known.
+        """
+        held = segment_length(guesses * len(self.sizes), self.start)
+        if self.layers is None or self.hooks is not IDENTITY or held is not None:
+            return None
+        start = {name: value.expand(guesses, *value.shape) for name, value in self.start.items()}
+        return replace(self, start=start, evaluate=stacked_objective(self.layers, self.recipe.loss), guesses=guesses)
+
     def shown(self, x: Tensor) -> Tensor:
         """Return a guess [examples, ...] with both images of an averaged pair replaced by their mean."""
         if self.hooks.mixed != "pairs":
@@ -140,8 +163,9 @@ class Replay:
 
     def _cut(self, values: Tensor) -> tuple[Tensor, ...]:
         """Return the examples of every step; one gather for all, so that its gradient is one scatter."""
-        used = values if self.order is None else values.index_select(0, self.order)
-        return torch.split(used, list(self.sizes))
+        axis = int(self.guesses is not None)
+        used = values if self.order is None else values.index_select(axis, self.order)
+        return torch.split(used, list(self.sizes), axis)
 
 
 def replay(
@@ -159,11 +183,13 @@ def replay(
     examples = int(order.max()) + 1 if len(order) else 0
     straight = torch.equal(order, torch.arange(examples, dtype=order.dtype, device=order.device))
     device = next(iter(start.values())).device
+    network = quiet_copy(model, batch_norm)
     return Replay(
         start=start,
         buffers={**buffers_of(model), **(buffers or {})},
         recipe=recipe,
-        evaluate=_objective(quiet_copy(model, batch_norm), recipe.loss),
+        evaluate=_objective(network, recipe.loss),
+        layers=stacked_layers(network),
         order=None if straight else order.to(device),
         sizes=tuple(len(row) for row in rows),
         examples=examples,

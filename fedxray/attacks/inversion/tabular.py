@@ -19,7 +19,7 @@ the rows in the order of the guess, the same in every epoch. A sum of replies is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -32,7 +32,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack, Context, Need, any_update
 from fedxray.attacks.evidence import Evidence, Kind, of_rows
 from fedxray.attacks.inversion import problem
-from fedxray.attacks.inversion.distance import DISTANCES
+from fedxray.attacks.inversion.distance import DISTANCES, DistanceTo, distance_to, stacked_distance_to
 from fedxray.attacks.inversion.gradinversion import matched_places
 from fedxray.attacks.inversion.replay import BatchNorm, Replay
 from fedxray.attacks.labels.idlg import LabelsIdlg
@@ -60,6 +60,8 @@ class RowParameters:
     categories: tuple[Column, ...]
     low: Tensor  # [numbers]
     high: Tensor  # [numbers]
+    codes: tuple[Tensor, ...]  # [values, width of the column] of every categorical column
+    order: Tensor  # [width], of the positions of numbers, then of categories
 
     def start(self, examples: int, like: Tensor, generator: torch.Generator) -> Point:
         """Draw standard normal numbers, projected onto their range, and standard normal logits."""
@@ -74,12 +76,13 @@ class RowParameters:
         return point | {NUMBERS: clip(point[NUMBERS], self.low, self.high)}
 
     def rows(self, point: Point) -> Tensor:
-        """Return encoded rows [examples, width]: numbers unchanged, category codes mixed by their probabilities."""
+        """Return encoded rows [..., examples, width]: numbers unchanged, codes of categories mixed by probability."""
         numbers = point[NUMBERS]
-        codes = [torch.softmax(point[_key(one)], -1) @ one.candidates(numbers) for one in self.categories]
-        places = [*self.numbers, *(place for one in self.categories for place in one.positions)]
-        back = torch.tensor(places, dtype=torch.int64, device=numbers.device).argsort()
-        return torch.cat([numbers, *codes], 1)[:, back]
+        mixed = [
+            torch.softmax(point[_key(column)], -1) @ codes
+            for column, codes in zip(self.categories, self.codes, strict=True)
+        ]
+        return torch.cat([numbers, *mixed], -1)[..., self.order]
 
     def sure(self, point: Point) -> Point:
         """Return the point with all probability on the most likely category of every column."""
@@ -103,7 +106,10 @@ def row_parameters(space: Space, like: Tensor) -> RowParameters:
     taken = {place for one in categories for place in one.positions}
     numbers = tuple(place for place in range(space.shape[0]) if place not in taken)
     low, high = space.bounds(like)
-    return RowParameters(space.shape[0], numbers, categories, low[list(numbers)], high[list(numbers)])
+    codes = tuple(column.candidates(like) for column in categories)
+    places = [*numbers, *(place for column in categories for place in column.positions)]
+    order = torch.tensor(places, dtype=torch.int64, device=like.device).argsort()
+    return RowParameters(space.shape[0], numbers, categories, low[list(numbers)], high[list(numbers)], codes, order)
 
 
 def _key(column: Column) -> str:
@@ -158,9 +164,12 @@ class TabularInversion(Attack):
             for number in range(self.restarts)
         ]
         client, seen = problem.replayed(view, observation, examples, self.batch_norm)
-        loss = partial(self._loss, client, seen, rows, known)
+        loss = partial(_loss, client, distance_to(seen, self.match), rows, known)
         method = Adam(steps=self.steps, lr=self.learning_rate, decay=Cosine())
-        tried = restarts(loss, starts, method, report=context.report, project=rows.project, what=self.name)
+        tried = restarts(
+            loss, starts, method, report=context.report, project=rows.project, what=self.name,
+            stacked=self._stacked_loss(client, seen, rows, known),
+        )  # fmt: skip
         best, pooled = self._picked(loss, rows, tried, known)
         facts |= {"round": observation.round, "own_loss": [outcome.best_loss for outcome in tried.outcomes],
                   "restart": tried.chosen, "pooled": pooled}  # fmt: skip
@@ -194,9 +203,15 @@ class TabularInversion(Attack):
         blank = like.new_empty((examples, view.space.outputs) if classes else (examples,))
         return start | {SCORES if classes else TARGETS: normal_like(blank, fork(generator, TARGETS))}
 
-    def _loss(self, client: Replay, seen: Params, rows: RowParameters, known: Tensor | None, point: Point) -> Tensor:
-        update = client.update(rows.rows(point), _soft_targets(point, known))
-        return DISTANCES[self.match](update, seen)
+    def _stacked_loss(
+        self, client: Replay, seen: Params, rows: RowParameters, known: Tensor | None
+    ) -> Callable[[Point], Tensor] | None:
+        """Return the loss of all starts at once [restarts], None where the network cannot be stacked."""
+        together = client.stacked(self.restarts)
+        if together is None:
+            return None
+        known = None if known is None else known.expand(self.restarts, *known.shape)
+        return partial(_loss, together, stacked_distance_to(seen, self.match), rows, known)
 
     def _picked(self, loss: Loss, rows: RowParameters, tried: Restarts, known: Tensor | None) -> tuple[Point, bool]:
         """Return the best single guess or the pooled one, by the loss once every category is decided."""
@@ -220,6 +235,10 @@ class TabularInversion(Attack):
             if name in best:
                 mixed[name] = torch.stack([guess[name] for guess in turned]).median(0).values
         return mixed
+
+
+def _loss(client: Replay, distance: DistanceTo, rows: RowParameters, known: Tensor | None, point: Point) -> Tensor:
+    return distance(client.update(rows.rows(point), _soft_targets(point, known)))
 
 
 def table() -> Need:

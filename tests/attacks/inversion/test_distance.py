@@ -17,6 +17,7 @@ from fedxray.attacks.inversion.distance import (
     l1,
     squared_l2,
     squares,
+    stacked_distance_to,
 )
 from fedxray.errors import BadInput
 
@@ -148,3 +149,14 @@ def test_a_distance_to_an_update_is_the_distance_of_both_and_that_of_both_negate
     assert torch.equal(value, distance_named(match, seen)(guess, seen))
     negated = [{key: -value for key, value in side.items()} for side in (seen, guess)]
     assert torch.equal(distance_to(negated[0], match)(negated[1]), value)
+
+
+@pytest.mark.parametrize("match", DISTANCES)
+def test_stacked_guesses_have_the_distances_of_each(match: str) -> None:
+    guesses, seen = [drawn(seed) for seed in (1, 2, 3)], drawn(4)
+    stacked = {name: torch.stack([guess[name] for guess in guesses]) for name in SHAPES}
+    expected = torch.stack([distance_to(seen, match)(guess) for guess in guesses])
+    assert torch.allclose(stacked_distance_to(seen, match)(stacked), expected)
+    nothing = {name: torch.zeros_like(value).requires_grad_() for name, value in stacked.items()}
+    slopes = torch.autograd.grad(stacked_distance_to(seen, match)(nothing).sum(), list(nothing.values()))
+    assert all(bool(torch.isfinite(slope).all()) for slope in slopes)

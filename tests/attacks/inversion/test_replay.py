@@ -62,6 +62,26 @@ def test_of_fedsgd_both_sides_are_negated_where_no_defence_changes_the_reply(alg
     assert defended.as_gradient(update) == (defended, update)
 
 
+@pytest.mark.parametrize("recipe", [
+    Recipe(algorithm="fedsgd"),
+    Recipe(algorithm="fedprox", mu=0.3, epochs=2, batch_size=2, learning_rate=0.3),
+    Recipe(epochs=2, batch_size=3, learning_rate=0.2, momentum=0.5),
+])  # fmt: skip
+def test_stacked_guesses_are_replayed_as_each_by_itself(recipe: Recipe) -> None:
+    model, (x, y) = nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3)), examples(5)
+    x = torch.randn(2, 5, 6)
+    schedule = draw_schedule(5, recipe, torch.Generator().manual_seed(1))
+    client = replay(model, parameters_of(model), recipe, schedule)
+    together = client.stacked(2)
+    assert together is not None
+    found = together.update(x, y.expand(2, 5))
+    for index in range(2):
+        assert close({name: value[index] for name, value in found.items()}, client.update(x[index], y))
+    assert replace(client, hooks=Hooks()).stacked(2) is None
+    dropping = nn.Sequential(nn.Linear(6, 3), nn.Dropout())
+    assert replay(dropping, parameters_of(dropping), recipe, schedule).stacked(2) is None
+
+
 def test_fedprox_too() -> None:
     model, (x, y) = small_net(), examples(5)
     recipe = Recipe(algorithm="fedprox", mu=0.7, epochs=3, batch_size=2, learning_rate=0.3)

@@ -14,6 +14,7 @@ from fedxray.adversary.roles import server
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.floors import MajorityRow, MarginalRows
+from fedxray.attacks.inversion.replay import Replay
 from fedxray.attacks.inversion.tabular import NUMBERS, TabularInversion, row_parameters
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.data.dataset import Column, Records, Space
@@ -227,3 +228,13 @@ def test_marginal_rows_have_the_public_proportions() -> None:
 def test_wrong_settings_are_refused(name: str, value: Any) -> None:
     with pytest.raises(BadInput):
         TabularInversion(**{name: value})
+
+
+@pytest.mark.parametrize("jointly", [False, True])
+def test_restarts_in_one_loop_give_the_rows_of_restarts_in_turn(monkeypatch: Any, jointly: bool) -> None:
+    view = view_of(4, recipe=Recipe(epochs=2, batch_size=3, learning_rate=0.1), grants=("labels",))
+    together = attacked(view, steps=30, jointly=jointly)
+    monkeypatch.setattr(Replay, "stacked", lambda self, guesses: None)
+    apart = attacked(view, steps=30, jointly=jointly)
+    assert together.facts["own_loss"] == pytest.approx(apart.facts["own_loss"], abs=1e-5)
+    assert torch.allclose(together.tensors["inputs"], apart.tensors["inputs"], atol=1e-4)
