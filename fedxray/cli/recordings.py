@@ -62,6 +62,15 @@ def rounds(
 
 
 @import_app.command()
+def nvflare(folder: Annotated[Path, typer.Argument(help="An exported NVFlare job, or the workspace of one.")]) -> None:
+    """List what an NVFlare job does: rounds, script, filters that run or never run, and what an audit lacks."""
+    from fedxray.integrations.nvflare_job import job_lines
+
+    for line in job_lines(folder):
+        typer.echo(line)
+
+
+@import_app.command()
 def show(
     folder: Annotated[Path, typer.Argument(help="A recording, made by a recorder or by one of these commands.")],
 ) -> None:
