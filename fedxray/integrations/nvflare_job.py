@@ -1,4 +1,4 @@
-"""What the folder of an NVFlare job tells before it runs: rounds, training script, filters in their order, and gaps.
+"""What the folder of an NVFlare job states before it runs: rounds, training script, filters in their order, and gaps.
 
 The folder is an exported job, or the workspace of one that ran; nothing of NVFlare is imported and no code of the job
 is run. Filters are listed as a site applies them, those of `privacy.json` first.
@@ -60,7 +60,7 @@ class JobFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a job's folder tells."""
+    """What the folder of a job states."""
 
     rounds: int | None
     workflow: str
@@ -70,7 +70,7 @@ class Job:
 
 
 def read_job(folder: Path) -> Job:
-    """Return what the folder of a job tells; refused where it holds no job."""
+    """Return what the folder of a job states; refused where it holds no job."""
     client, server = _config(folder, CLIENT), _config(folder, SERVER)
     if client is None:
         remedy = "Name the folder that `recipe.export(...)` or `nvflare job download` wrote."
