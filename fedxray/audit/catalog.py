@@ -461,13 +461,16 @@ def reach(folder: Path) -> None:
         sys.path.append(path)
 
 
-def from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str, kind: type) -> Any:
-    """The object that the user's function returns for these settings, which must be of that kind."""
+def from_factory(
+    spec: str, settings: Mapping[str, Any], folder: Path, argument: str, kind: type,
+    adapt: Callable[[Any], Any] = lambda made: made,
+) -> Any:  # fmt: skip
+    """The object that the user's function returns for these settings, adapted; it must then be of that kind."""
     reach(folder)
     factory = load_factory(spec, argument)
     _check_settings(factory, spec, settings, argument)
     with users_code(argument, f"{spec} to return a {kind.__name__}"):
-        product = factory(**settings)
+        product = adapt(factory(**settings))
     if not isinstance(product, kind):
         expected = f"{spec} to return a {kind.__name__}"
         remedy = f"Return an instance of a subclass of {kind.__module__}.{kind.__name__}."
@@ -504,8 +507,9 @@ def attack_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, ar
 
 
 def defence_from_factory(spec: str, settings: Mapping[str, Any], folder: Path, argument: str = "defence") -> Defence:
-    """A user's own defence, made by the function or class that the plan names."""
+    """A user's own defence, NVFlare filter or Flower mod, made by the function or class that the plan names."""
     from fedxray.defences.base import Defence
+    from fedxray.defences.foreign import as_defence
 
-    defence: Defence = from_factory(spec, settings, folder, f"{argument}.factory", Defence)
+    defence: Defence = from_factory(spec, settings, folder, f"{argument}.factory", Defence, as_defence)
     return defence

@@ -230,7 +230,9 @@ class DefencePart(OpenSection):
         None, "a name of `fedxray list defences`, several joined with +", "the defence; or give `factory`"
     )
     factory: Factory | None = key(
-        None, '"module:function"', "your own defence: a function that returns a fedxray.defences.base.Defence"
+        None,
+        '"module:function"',
+        "your own defence: what returns a fedxray.defences.base.Defence, an NVFlare filter or a Flower mod",
     )
     label: Label | None = key(None, "a text, unique in the plan", "its name in the results; default: its name")
     deployed: bool = key(False, "true or false", "whether this is the one that the gate judges")

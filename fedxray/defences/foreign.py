@@ -1,0 +1,128 @@
+"""A site's own filter of NVFlare or mod of Flower as a defence: its very code changes every update.
+
+A filter gets the update as a difference of models (WEIGHT_DIFF) with the number of local steps; a mod gets a model of
+zeros and the update as its reply, so what it does to differences is the same. Both draw from NumPy's global generator,
+which is seeded for the call and restored after it. Nothing is known of their formulas, so no attack adapts to them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedxray.defences.base import Defence, Hooks, Work, stateless
+from fedxray.errors import BadInput
+from fedxray.params import Params
+
+Arrays = dict[str, Any]
+
+
+def as_defence(made: Any) -> Any:
+    """Return what a user's factory made, as a defence where it is a filter or a mod."""
+    if isinstance(made, Defence):
+        return made
+    if callable(getattr(made, "process", None)):
+        return ForeignDefence(subject=made, framework="NVFlare's filter", change=_through_filter)
+    if callable(made) and _takes(made, 3):
+        return ForeignDefence(subject=made, framework="Flower's mod", change=_through_mod)
+    return made
+
+
+def _takes(call: Any, count: int) -> bool:
+    """Return whether something can be called with that many arguments in order."""
+    try:
+        inspect.signature(call).bind(*[None] * count)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignDefence(Defence):
+    """A filter or mod, and the function that sends an update through it."""
+
+    name: ClassVar[str] = "foreign"
+
+    subject: Any
+    framework: str
+    change: Callable[[Any, Arrays, int], Mapping[str, Any]]
+
+    def __post_init__(self) -> None:
+        """Check nothing: these are objects, not settings."""
+
+    def hooks(self, work: Work) -> Hooks:
+        """Send the update through; what is left out of it becomes zero."""
+
+        def changed(update: Params, generator: torch.Generator) -> dict[str, Tensor]:
+            arrays = {name: value.detach().cpu().numpy().copy() for name, value in update.items()}
+            with seeded(generator):
+                answer = self.change(self.subject, arrays, work.steps)
+            return {name: _fitting(name, answer.get(name), value) for name, value in update.items()}
+
+        return Hooks(outgoing=stateless(changed))
+
+    def describe(self) -> str:
+        """Return one line for the attacker knowledge and the report."""
+        return f"{self.framework} {getattr(self.subject, '__name__', type(self.subject).__name__)}"
+
+
+@contextmanager
+def seeded(generator: torch.Generator) -> Iterator[None]:
+    """A block in which NumPy's global draws follow from the generator."""
+    before = np.random.get_state()
+    np.random.seed(int(torch.randint(2**32, (), generator=generator, device="cpu")))
+    try:
+        yield
+    finally:
+        np.random.set_state(before)
+
+
+def _fitting(name: str, value: Any, like: Tensor) -> Tensor:
+    """Return an array as a tensor like the original, zeros where there is none."""
+    if value is None:
+        return torch.zeros_like(like)
+    array = torch.as_tensor(np.asarray(value))
+    if array.shape != like.shape:
+        expected, got = f"{name!r} of shape {list(like.shape)}", str(list(array.shape))
+        raise BadInput("defence", expected=expected, got=got, remedy="A filter may change values or drop arrays.")
+    return array.to(like)
+
+
+def _through_filter(subject: Any, arrays: Arrays, steps: int) -> Mapping[str, Any]:
+    from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+    from nvflare.apis.fl_context import FLContext
+
+    meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: steps}
+    sent = DXO(DataKind.WEIGHT_DIFF, data=arrays, meta=meta).to_shareable()
+    answer: Mapping[str, Any] = from_shareable(subject.process(sent, FLContext())).data
+    return answer
+
+
+def _through_mod(subject: Any, arrays: Arrays, steps: int) -> Mapping[str, Any]:
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+    from flwr.supercore.task_identity import TaskIdentity
+
+    identity: Any = TaskIdentity  # without one, Flower makes no message
+    identity.task_id = identity.run_id = identity.node_id = 1
+
+    def record(values: Arrays) -> Any:
+        return ArrayRecord({name: Array(np.asarray(value)) for name, value in values.items()})
+
+    def trained(message: Any, _: Any) -> Any:
+        return Message(RecordDict({"arrays": record(arrays), "metrics": MetricRecord({"num-examples": 1})}),
+                       reply_to=message)  # fmt: skip
+
+    zeros = record({name: np.zeros_like(value) for name, value in arrays.items()})
+    asked = Message(RecordDict({"arrays": zeros, "config": ConfigRecord({})}), dst_node_id=1, message_type="train")
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+    answer = subject(asked, context, trained)
+    if answer.has_error():
+        raise BadInput("defence", expected="a mod that replies", got=str(answer.error), remedy="Try it in Flower.")
+    return {name: value.numpy() for name, value in next(iter(answer.content.array_records.values())).items()}
