@@ -45,6 +45,9 @@ NUMPY = "numpy.ndarray"
 ROUND = "server-round"
 MODS = "flwr.client.mod.utils"  # module in which Flower chains the mods
 EXAMPLES = ("num-examples", "num_examples")
+MASKED = "secaggplus_configs"  # record of the protocol of secure aggregation: shares, masks, stages
+LEGACY = ("fitres.metrics",)  # records of metrics in messages of the older interface
+MOST_METRICS = 100
 MOST_DIGITS = 7  # of a group id that is a round; a longer number is something else, such as a time
 MOST_TEXT = 1000  # characters of one value of a config, and entries of a list
 LONE = re.compile("[\ud800-\udfff]")  # single surrogates, which UTF-8 cannot encode
@@ -188,7 +191,7 @@ class RecordingGrid:
                     self._record(message, by_id.get(key) if key else by_node.get(message.node))
 
     def _record(self, sent: SentMessage, reply: Message | None) -> None:
-        answer = None if self.secure or reply is None else read_reply(sent, reply, self.arrays)
+        answer = None if reply is None else read_reply(sent, reply, self.arrays, hidden=self.secure)
         _submit(self.writer, sent, answer, secure=self.secure)
 
 
@@ -209,10 +212,11 @@ class SentMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """The model that a node returned, and the number of examples it reports."""
+    """The model that a node returned, and the number of examples and the metrics that it reports."""
 
-    arrays: Mapping[str, Any]
+    arrays: Mapping[str, Any] | None  # None where secure aggregation hides it
     examples: int | None
+    metrics: Mapping[str, float]
 
 
 def read_sent(message: Message, name: str | None) -> SentMessage | None:
@@ -234,12 +238,18 @@ def read_sent(message: Message, name: str | None) -> SentMessage | None:
     )
 
 
-def read_reply(sent: SentMessage, reply: Message, name: str | None) -> Reply | None:
-    """Return the reply to a training; None where it failed or holds no model."""
+def read_reply(sent: SentMessage, reply: Message, name: str | None, *, hidden: bool = False) -> Reply | None:
+    """Return the reply to a training; None where it failed or holds no model.
+
+    Under secure aggregation the model is masked, but examples and metrics travel in the clear.
+    """
     if sent.what != "train" or not reply.has_content():
         return None
-    arrays = arrays_of(reply.content, name)
-    return None if arrays is None else Reply(arrays=arrays, examples=examples_of(reply.content))
+    hidden = hidden or MASKED in reply.content.config_records
+    arrays = None if hidden else arrays_of(reply.content, name)
+    if arrays is None and not hidden:
+        return None
+    return Reply(arrays=arrays, examples=examples_of(reply.content), metrics=metrics_of(reply.content))
 
 
 def _submit(writer: RecordingWriter, sent: SentMessage, answer: Reply | None, **position: Any) -> None:
@@ -248,15 +258,18 @@ def _submit(writer: RecordingWriter, sent: SentMessage, answer: Reply | None, **
     writer.submit(partial(to_recorded, sent, answer, **position), size)
 
 
-def to_recorded(sent: SentMessage, answer: Reply | None, **position: Any) -> Said:
+def to_recorded(sent: SentMessage, answer: Reply | None, *, secure: bool = False, **position: Any) -> Said:
     """Return a message in the form of the recording; arrays are unpacked here, on the writer's thread.
 
-    `position` is what the side knows about itself: partition, mods inside and outside, secure aggregation.
+    `position` is what the side knows about itself: partition, mods inside and outside.
     """
     facts = {name: value for name, value in vars(sent).items() if name != "arrays"}
+    secure = secure or (answer is not None and answer.arrays is None)
     if answer is not None:
-        facts |= {"reply": to_numpy(answer.arrays), "examples": answer.examples}
-    return Said(sent=to_numpy(sent.arrays), **facts, **position)
+        reply = None if answer.arrays is None else to_numpy(answer.arrays)
+        facts |= {"reply": reply, "examples": answer.examples}
+        facts |= {"config": {**{f"metric {name}": value for name, value in answer.metrics.items()}, **sent.config}}
+    return Said(sent=to_numpy(sent.arrays), secure=secure, **facts, **position)
 
 
 # The parts of Flower's messages, read without importing flwr
@@ -319,8 +332,8 @@ def config_of(content: RecordDict) -> dict[str, Any]:
     """Return the plain values of all configs, as far as they fit; of equal names the first counts."""
     config: dict[str, Any] = {}
     room = MOST_CONFIG
-    for record in content.config_records.values():
-        for key, value in record.items():
+    for title, record in content.config_records.items():
+        for key, value in record.items() if title != MASKED else ():
             entries = value if isinstance(value, list) and len(value) <= MOST_TEXT else [value]
             plain = all(_is_plain(entry) for entry in [key, *entries])
             size = len(str(key)) + len(repr(value)) if plain else room
@@ -339,6 +352,19 @@ def examples_of(content: RecordDict) -> int | None:
             if (count := _count(whole)) is not None:
                 return count
     return None
+
+
+def metrics_of(content: RecordDict) -> dict[str, float]:
+    """Return the numbers that the node reports beside its model, as far as they fit."""
+    found: dict[str, float] = {}
+    legacy = [content.config_records[name] for name in LEGACY if name in content.config_records]
+    records: list[Mapping[str, Any]] = [*content.metric_records.values(), *legacy]
+    for record in records:
+        for key, value in record.items():
+            usable = len(str(key)) < MOST_TEXT // 2 and key not in EXAMPLES and len(found) < MOST_METRICS
+            if usable and isinstance(value, int | float) and not isinstance(value, bool) and _is_plain(value):
+                found.setdefault(str(key), float(value))
+    return found
 
 
 def node_partition(context: Context) -> int | None:

@@ -16,13 +16,14 @@ pytest.importorskip("flwr")
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import Grid
 
 from fedxray.adversary import roles
+from fedxray.audit.recorded.prepare import holdings
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
@@ -130,6 +131,9 @@ def test_under_secure_aggregation_the_server_has_no_replies(tmp_path: Path) -> N
     recorded(tmp_path, secure=True)
     server = read_recording(tmp_path / "server")
     assert all(one.reply is None for one in server.messages)
+    trained = [one for one in server.messages if one.what == "train"]
+    assert {one.examples for one in trained} == {8, 7, 10}, "which a server sees in the clear"
+    assert all(one.secure for one in trained)
     hidden = transcript(server)
     assert hidden.secure_aggregation
     view = roles.server(hidden, client=0)
@@ -142,6 +146,27 @@ def test_under_secure_aggregation_the_server_has_no_replies(tmp_path: Path) -> N
         secure_aggregation=True,
     )
     assert roles.server(own, client=0).target is None
+
+
+def test_secure_aggregation_is_noticed_by_its_protocol(tmp_path: Path) -> None:
+    """A mod that adds the record of SecAgg+: the arrays count as masked, the rest is in the clear."""
+
+    def masking(message: Message, context: Any, call_next: Any) -> Message:
+        reply = call_next(message, context)
+        if message.metadata.message_type == "train":
+            reply.content["secaggplus_configs"] = ConfigRecord({"masked": b"secret", "stage": "collect"})
+            reply.content["fitres.metrics"] = ConfigRecord({"accuracy": 0.5, "note": "text"})
+        return reply
+
+    recorded(tmp_path, mods=lambda mine: [masking, mine])
+    server, inside = read_recording(tmp_path / "server"), read_recording(tmp_path / "client")
+    trained = [one for one in server.messages if one.what == "train"]
+    assert trained and all(one.secure and one.reply is None for one in trained)
+    assert {one.examples for one in trained} == {8, 7, 10}
+    assert all(one.config["metric accuracy"] == 0.5 and "stage" not in one.config for one in trained)
+    own = [one for one in inside.messages if one.what == "train"]
+    assert all(one.reply is not None and not one.secure for one in own), "inside the mask nothing is hidden"
+    assert "sent along" in "\n".join(holdings(server)) and "secagg" not in "\n".join(holdings(server))
 
 
 def test_the_position_among_other_mods_is_recorded(tmp_path: Path) -> None:
