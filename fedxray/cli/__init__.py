@@ -74,6 +74,24 @@ def _options(
 
 
 @app.command()
+def init(
+    kind: Annotated[
+        str, typer.Argument(help="hospital-table, hospital-images, flower or one-gradient.", metavar="KIND")
+    ],
+    path: Annotated[
+        Path | None, typer.Argument(help="A CSV file, a folder of images by class, or a recording.", metavar="PATH")
+    ] = None,
+    target: Annotated[str | None, typer.Option("--target", help="The column that the model predicts.")] = None,
+    sensitive: Annotated[str | None, typer.Option("--sensitive", help="The column that must not leak.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The plan to write; default: NAME.toml here.")] = None,
+) -> None:
+    """Look at your data and write a commented plan with attacks, defences and limits that fit it."""
+    from fedxray.cli.draft import run_init
+
+    run_init(kind, path, target, sensitive, out)
+
+
+@app.command()
 def audit(
     plan: Annotated[Path, typer.Argument(help="The plan, a TOML file (docs/plan.md).", metavar="PLAN.toml")],
     out: Out = None,
@@ -203,11 +221,23 @@ def list_names(
             help="attacks, defences, datasets, models, metrics, roles, grants, floors, restorers or reproductions.",
         ),
     ],
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--for", help="With attacks: which can run on this plan's data, and how long.", metavar="PLAN.toml"
+        ),
+    ] = None,
 ) -> None:
     """List attacks, defences, datasets, models, metrics, roles, grants, floors, restorers or reproductions."""
     from fedxray.cli.show import lines_of, warnings_of
 
-    for line in lines_of(kind):
+    if plan is not None:
+        from fedxray.cli.show import fitting_for
+
+        lines = fitting_for(kind, plan)
+    else:
+        lines = lines_of(kind)
+    for line in lines:
         _print(line)
     _warn(warnings_of([kind]))
 

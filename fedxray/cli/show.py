@@ -43,12 +43,50 @@ class SettingRow(NamedTuple):
 WITH_SETTINGS = ("attacks", "defences", "restorers", "models", "datasets")
 
 
+# What attacks of a kind work on, and what they ask for, in the order of `fedxray list attacks`.
+WORKS_ON: Mapping[str, str] = {
+    "attributes": "tables: attributes",
+    "rows": "tables: rows",
+    "images": "images",
+    "class-images": "images: classes",
+    "labels": "classes: labels",
+    "membership": "all: membership",
+    "sources": "all: sources",
+    "model": "all: models",
+    "": "plug-in",
+}
+
+
 def lines_of(kind: str) -> Iterator[str]:
-    """One line for each name of a kind: the name, then what it is."""
-    names = catalog.table(kind)
-    width = max(map(len, names)) + 2
+    """One line for each name of a kind: the name, of attacks what they work on, then what it is."""
+    names = list(catalog.table(kind))
+    width, groups = max(map(len, names)) + 2, dict.fromkeys(names, "")
+    if kind == "attacks":
+        groups = {name: _stored_pages().get(f"kind/{name}", "") for name in names}
+        names.sort(key=lambda name: list(WORKS_ON).index(groups[name]))
+        groups = {name: f"{WORKS_ON[group]:<20}" for name, group in groups.items()}
     for name in names:
-        yield f"{name:<{width}}{_sentence(kind, name)}{_origin(kind, name)}".rstrip()
+        yield f"{name:<{width}}{groups[name]}{_sentence(kind, name)}{_origin(kind, name)}".rstrip()
+
+
+def fitting_for(kind: str, file: Path) -> Iterator[str]:
+    """One line for each attack: how long a plan's cases of it would take on this computer, or why it cannot run."""
+    if kind != "attacks":
+        raise BadInput("--for", expected="attacks", got=kind, remedy="fedxray list attacks --for PLAN.toml")
+    from fedxray.cli.audit import compute_with_one_thread, duration
+
+    compute_with_one_thread()
+    from fedxray.audit.plan import read_plan
+    from fedxray.audit.run.preflight import fitting
+    from fedxray.audit.workers.engines import worker_count
+
+    plan, workers = read_plan(file), worker_count("processes", None)
+    width = max(map(len, catalog.table("attacks"))) + 2
+    fits = sorted(fitting(plan), key=lambda fit: (fit.seconds is None, list(WORKS_ON).index(fit.kind)))
+    for fit in fits:
+        time = "cannot run" if fit.seconds is None else f"about {duration(fit.seconds / workers)}"
+        text = f"({WORKS_ON[fit.kind]}) {fit.reason or _sentence('attacks', fit.name)}"
+        yield f"{fit.name:<{width}}{time:<14}{text}"
 
 
 def warnings_of(kinds: Iterable[str]) -> list[str]:
@@ -70,8 +108,9 @@ def page_of(name: str) -> str:
 
 
 def pages() -> dict[str, str]:
-    """The pages of all built-in names whose classes need torch, made from these: the content of pages.json."""
-    return {f"{kind}/{name}": _page(kind, name) for kind in DOCUMENTED for name in catalog.built_in(kind)}
+    """The pages of all built-in names whose classes need torch, and the kinds of attacks: the content of pages.json."""
+    kinds = {f"kind/{name}": catalog.resolve("attacks", name).kind for name in catalog.built_in("attacks")}
+    return {f"{kind}/{name}": _page(kind, name) for kind in DOCUMENTED for name in catalog.built_in(kind)} | kinds
 
 
 @cache

@@ -80,14 +80,19 @@ def clinic(
     clients: int = 4,
     records: int = 250,
     noise: float = 0.15,
+    rare_diagnosis: float = 0.0,
     sensitive: str | None = "smoker",
     scale_target: bool | None = None,
     seed: int = 0,
 ) -> Dataset:
-    """`records` visits to each of `clients` clinics; every other one charges smokers more, the rest less."""
+    """`records` visits to each of `clients` clinics; every other one charges smokers more, the rest less.
+
+    A share `rare_diagnosis` above 0 adds the column of that name: a flag that no other column, nor the bill, reveals.
+    """
     whole_number("clients", clients, most=100_000)
     whole_number("records", records, most=1_000_000)
     number("noise", noise, least=0.0, most=100.0)
+    number("rare_diagnosis", rare_diagnosis, least=0.0, most=0.5)
     draw = np.random.default_rng(derive_seed(seed, "clinic", clients, records))
     owner = np.repeat(np.arange(clients, dtype=np.int64), records)
     raw, bill = _visits(owner, clients, draw)
@@ -96,13 +101,18 @@ def clinic(
     raw["smoker"] = np.where(smokes, "yes", "no")
     bill += draw.normal(0.0, 0.2, clients)[owner] + strength[owner] * smokes + draw.normal(0.0, noise, len(owner))
     raw["bill"] = 1000.0 * (6.0 + bill)
+    flags = ["smoker"]
+    if rare_diagnosis:
+        flags.append("rare_diagnosis")
+        coins = np.random.default_rng(derive_seed(seed, "clinic", "rare diagnosis", clients, records))
+        raw["rare_diagnosis"] = np.where(coins.random(len(owner)) < rare_diagnosis, "yes", "no")
     return make_table(
         "clinic",
         raw,
         target="bill",
         classification=False,
         continuous=[measure[0] for measure in MEASURES],
-        categorical=[*(group[0] for group in GROUPS), "smoker"],
+        categorical=[*(group[0] for group in GROUPS), *flags],
         sensitive=sensitive,
         scale_target=scale_target is None or scale_target,
         owner=owner,

@@ -62,6 +62,7 @@ SETTINGS: Mapping[str, str] = {
     "clients": "Number of clients that data are generated for.",
     "records": "Records of each clinic.",
     "noise": "Standard deviation of the noise in the bill, in thousands.",
+    "rare_diagnosis": "Share of patients with a flag that nothing else reveals; 0 leaves the column out.",
     "seed": "Seed of the random draws.",
     "rows": "Rows in the sample.",
     "writers": "Number of writers; 0 is all.",

@@ -56,11 +56,11 @@ def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[
 def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private: bool = False) -> dict[str, Any]:
     """Return everything that a report shows, ready to print; templates use these names."""
     cases, cards = document["cases"], overview.cards(document)
-    state, headline = overview.overall(cards)
+    headline = overview.overall(cards)[1] if len(cards) > 1 else ""  # of one card the answer says it all
     return {
         "name": str(document["plan"].get("name") or "audit"),
         # The first screen
-        "state": state,
+        "answer": overview.answer(document, cards),
         "headline": headline,
         "strongest": overview.strongest(cards),
         "outcome": overview.outcome(document),
@@ -70,7 +70,6 @@ def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private:
         "notices": overview.notices(document),
         "cards": cards,
         "meanings": states.MEANINGS,
-        "steps": overview.general_steps(document, cards),
         "setups": setup.setups(document),
         # Results and where they come from
         "marks": setup.marks(document),

@@ -190,6 +190,92 @@ def strongest(made: Sequence[Card]) -> str:
     return f"Largest: {what}: {score}; without any message {floor} would be possible ({gain})."
 
 
+# "May we go on?": one answer, the findings behind it, and what to do next
+
+SETTLED = ("leaks", "small", "no leak found")
+ANSWERS: Mapping[str, str] = {
+    "leaks": "No, not as it is: it leaks.",
+    "suspected": "Not yet: a leak is suspected, and not settled.",
+    "small": "With care: it leaks a little, less than the margin.",
+    "trace": "Not yet: the messages reveal something, and a stronger attack may use it.",
+    "no leak found": "Yes, as far as these attacks show: no leak was found.",
+}
+NOT_DECIDED = "Not yet: it is not decided."
+MOST_FINDINGS, MOST_STEPS = 3, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One row behind the answer: its state, the setting and attack, and what was measured."""
+
+    state: str
+    title: str
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Whether to go on in one sentence, the strongest findings with settled ones first, and steps with commands."""
+
+    state: str
+    text: str
+    findings: tuple[Finding, ...]
+    more: int  # rows that are not among the findings
+    steps: tuple[tuple[str, str], ...]
+
+
+def answer(document: Document, made: Sequence[Card]) -> Answer:
+    """Return the answer of an audit's cards; deployed defences decide, or all where none is marked."""
+    deciding = [card for card in made if card.deployed] or list(made)
+    worst = min(deciding, key=lambda card: states.severity(card.row), default=None)
+    text = ANSWERS.get(worst.state, NOT_DECIDED) if worst else NOT_DECIDED
+    clear = [card for card in made if worst and card.plan == worst.plan and card.state == "no leak found"]
+    if worst and worst.state != "no leak found" and clear:
+        text += f" With {clear[0].name} no leak was found." if clear[0].name != "none" else ""
+    rows = _telling(document, made)
+    secrets = secret_words(document)
+    several = len({(plan_of(row), row["defence"]) for row in judged(document)}) > 1
+    findings = tuple(
+        Finding(
+            state=row["state"],
+            title=_title(row, several=several),
+            sentence=states.measured(row, secrets.get(row["attack"])),
+        )
+        for row in rows[:MOST_FINDINGS]
+    )
+    asked = [card for card in made if any(card.row is row for row in rows[:MOST_FINDINGS])] + list(deciding)
+    steps = dict.fromkeys(
+        (_of_card(card, made) + card.step, card.command) for card in asked if card.step and card.step != states.NO_STEP
+    )
+    general = dict.fromkeys((step, "") for step in general_steps(document, made))
+    chosen = [*list(steps)[:MOST_FINDINGS], *general][:MOST_STEPS] or [(states.NO_STEP, "")]
+    return Answer(
+        state=worst.state if worst else "open",
+        text=text,
+        findings=findings,
+        more=max(len(rows) - MOST_FINDINGS, 0),
+        steps=tuple(chosen),
+    )
+
+
+def _telling(document: Document, made: Sequence[Card]) -> list[Row]:
+    """Return the worst row of each attack under each defence: of cards before others, settled ones before others."""
+    groups = grouped(judged(document), lambda row: (plan_of(row), row["defence"], row["attack"], row["role"]))
+    rows = [min(own, key=states.severity) for own in groups.values()]
+    first = {id(card.row): card.deployed for card in made}
+    return sorted(
+        rows,
+        key=lambda row: (
+            not first.get(id(row), False), row["state"] not in SETTLED, id(row) not in first, states.severity(row),
+        ),
+    )  # fmt: skip
+
+
+def _title(row: Row, *, several: bool) -> str:
+    parts = (plan_of(row), words.defence_words(row["defence"]) if several else None, row["attack"])
+    return ", ".join(part for part in parts if part)
+
+
 def outcome(document: Document) -> str:
     """Return how many cases failed or were cut off, and why; empty where all ended."""
     return failure_line(document["cases"]) or ""
@@ -202,10 +288,15 @@ def next_steps(document: Document, made: Sequence[Card]) -> list[str]:
     """Return the step of every card that has one, its command on a line of its own, and the general steps."""
     steps = []
     for card in made:
-        names = [part for part in (card.plan, words.defence_words(card.name)) if part]
         step = f"{card.step}\n{card.command}".strip()
-        steps += [f"{', '.join(names)}: {step}" if len(made) > 1 else step] if step else []
+        steps += [_of_card(card, made) + step] if step else []
     return [*steps, *general_steps(document, made)]
+
+
+def _of_card(card: Card, made: Sequence[Card]) -> str:
+    """Return which card a step is of, where there are several."""
+    names = [part for part in (card.plan, words.defence_words(card.name)) if part]
+    return f"{', '.join(names)}: " if len(made) > 1 else ""
 
 
 def general_steps(document: Document, made: Sequence[Card]) -> list[str]:

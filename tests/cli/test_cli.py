@@ -28,6 +28,7 @@ from tests.conftest import Command
 
 ROOT = Path(__file__).parents[2]
 BUILT = [
+    "init",
     "audit",
     "demo",
     "report",

@@ -61,7 +61,22 @@ def test_clinic_leaks_through_the_client_and_not_through_public_columns(seed: in
     assert attribute_accuracy(dataset, everyone, everyone) < 0.75
 
 
-@pytest.mark.parametrize("bad", [{"clients": 0}, {"records": "many"}, {"noise": float("nan")}, {"clients": True}])
+def test_a_rare_diagnosis_is_one_in_ten_told_by_nothing_and_changes_no_other_column() -> None:
+    plain, rare = load("clinic"), load("clinic", rare_diagnosis=0.1, sensitive="rare_diagnosis")
+    assert {name for name in rare.raw if name not in plain.raw} == {"rare_diagnosis"}
+    assert all(np.array_equal(plain.raw[name], rare.raw[name]) for name in plain.raw)
+    flag = (rare.raw["rare_diagnosis"] == "yes").astype(float)
+    assert abs(flag.mean() - 0.1) < 0.03
+    others = [rare.raw[name] for name in rare.raw if rare.raw[name].dtype.kind == "f"]
+    assert max(abs(np.corrcoef(flag, values)[0, 1]) for values in others) < 0.12
+
+
+BAD = [
+    {"clients": 0}, {"records": "many"}, {"noise": float("nan")}, {"clients": True}, {"rare_diagnosis": 0.6},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD)
 def test_clinic_refuses(bad: dict[str, object]) -> None:
     with pytest.raises(BadInput, match=next(iter(bad))):
         load("clinic", **bad)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -13,11 +14,11 @@ from typing import NamedTuple
 
 from fedxray.adversary.grants import ROLES
 from fedxray.attacks.base import Attack, Workload
-from fedxray.audit.catalog import attack_settings
+from fedxray.audit.catalog import attack_settings, resolve, table
 from fedxray.audit.judge.verdict import LEAST_RUNS
 from fedxray.audit.own_code.apart import OutOfTime, OwnCodeError, OwnRefusal, check_apart, do_apart, seconds_allowed
 from fedxray.audit.own_code.carry import Parts, StatedDefence, words_of
-from fedxray.audit.plan import AttackPart, Plan
+from fedxray.audit.plan import AttackPart, Plan, make_plan
 from fedxray.audit.plan.checks import check_controls
 from fedxray.audit.plan.schema import DefencePart
 from fedxray.audit.restoring import check_restoring, check_unseen, tools_of
@@ -37,7 +38,7 @@ from fedxray.audit.run.prepare import Prepared, one_round, prepare, prepare_firs
 from fedxray.audit.search import example_trial, study_of
 from fedxray.audit.workers.engines import follow_parent, start_worker
 from fedxray.data.dataset import Records
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, FedxrayError
 from fedxray.federation.folder import transcript_bytes
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation, recorded_rounds
@@ -233,6 +234,48 @@ def preflight(plan: Plan) -> Estimate:
         with _of_the_user(part.factory, f"attack {part.title}", "an attack that can be used"):
             check_case(plan, first, prepared, transcript)
     return estimate(plan, prepared, seconds)
+
+
+class Fit(NamedTuple):
+    """An attack of the catalogue on a plan's data: its kind, the seconds of all its cases, or why it cannot run."""
+
+    name: str
+    kind: str
+    seconds: float | None
+    reason: str
+
+
+@harmless_output()
+def fitting(plan: Plan) -> list[Fit]:
+    """Return for every attack of the catalogue whether it can run on a plan's data and training, and what it takes.
+
+    Each is tried in the role of a server, or in its first role where it knows no server, with its default settings.
+    """
+    if plan.transcript is not None:
+        expected, remedy = "a plan that simulates", "For a recording, add the attack and use --dry-run."
+        raise BadInput("--for", expected=expected, got="a plan with [transcript]", remedy=remedy)
+    prepared = prepare_first(plan)
+    transcript, seconds = rehearse(prepared)
+    fits = []
+    for name in table("attacks"):
+        attack: type[Attack] = resolve("attacks", name)
+        role = "server" if "server" in attack.roles else attack.roles[0]
+        try:
+            alone = _with_attack(plan, {"name": name, "role": role})
+            check_case(alone, expand(alone)[1][0], prepared, transcript)
+            needed = estimate(alone, prepared, seconds)
+            fits.append(Fit(name, attack.kind, needed.seconds - needed.runs * needed.run_seconds, ""))
+        except FedxrayError as error:
+            fits.append(Fit(name, attack.kind, None, " ".join(str(error).split())))
+    return fits
+
+
+def _with_attack(plan: Plan, attack: Mapping[str, str]) -> Plan:
+    """Return the plan with this attack alone, without limits and canaries."""
+    content = {
+        key: value for key, value in tomllib.loads(plan.text.decode()).items() if key not in ("gate", "canaries")
+    }
+    return make_plan({**content, "name": plan.name, "attack": [attack]}, plan.folder, plan.text)
 
 
 def _try_apart(plan: Plan, part: DefencePart) -> None:

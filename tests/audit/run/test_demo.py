@@ -32,6 +32,12 @@ def test_the_shipped_plans_are_good_and_need_no_download() -> None:
     labels = [part.title for plan in plans for part in plan.attacks]
     assert len(set(labels)) == len(labels), "they stand in one table"
     assert all(expand(plan)[1] for plan in plans)
+    clinic = plans[0].data
+    assert clinic.sensitive == "rare_diagnosis" and [part.title for part in plans[0].defences] == [
+        "none",
+        "gaussian-noise",
+        "quantise",
+    ]
     defended = [plan for plan in plans if any(not part.is_none for part in plan.defences)]
     assert len(defended) == 2 and all(any(part.is_none for part in plan.defences) for plan in defended)
 
