@@ -234,7 +234,7 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
         text += f" With {clear[0].name} no leak was found." if clear[0].name != "none" else ""
     rows = _telling(document, made)
     secrets = secret_words(document)
-    several = len({(plan_of(row), row["defence"]) for row in judged(document)}) > 1
+    several = len({(card.plan, card.name) for card in made}) > 1
     findings = tuple(
         Finding(
             state=row["state"],
@@ -243,7 +243,8 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
         )
         for row in rows[:MOST_FINDINGS]
     )
-    asked = [card for card in made if any(card.row is row for row in rows[:MOST_FINDINGS])] + list(deciding)
+    shown = {_key(row) for row in rows[:MOST_FINDINGS]}
+    asked = [*(card for card in made if _key(card.row) in shown), *deciding]
     steps = dict.fromkeys(
         (_of_card(card, made) + card.step, card.command) for card in asked if card.step and card.step != states.NO_STEP
     )
@@ -258,17 +259,20 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     )
 
 
+def _key(row: Row) -> tuple[Any, ...]:
+    return (plan_of(row), row["defence"], row["attack"], row["role"])
+
+
 def _telling(document: Document, made: Sequence[Card]) -> list[Row]:
-    """Return the worst row of each attack under each defence: of cards before others, settled ones before others."""
-    groups = grouped(judged(document), lambda row: (plan_of(row), row["defence"], row["attack"], row["role"]))
-    rows = [min(own, key=states.severity) for own in groups.values()]
-    first = {id(card.row): card.deployed for card in made}
-    return sorted(
-        rows,
-        key=lambda row: (
-            not first.get(id(row), False), row["state"] not in SETTLED, id(row) not in first, states.severity(row),
-        ),
-    )  # fmt: skip
+    """Return the worst row of each attack under each defence: deployed first, settled first, those of cards first."""
+    rows = [min(own, key=states.severity) for own in grouped(judged(document), _key).values()]
+    used, first = {(card.plan, card.name) for card in made if card.deployed}, {_key(card.row) for card in made}
+
+    def order(row: Row) -> tuple[Any, ...]:
+        deployed_one = (plan_of(row), row["defence"]) in used
+        return (not deployed_one, row["state"] not in SETTLED, _key(row) not in first, states.severity(row))
+
+    return sorted(rows, key=order)
 
 
 def _title(row: Row, *, several: bool) -> str:

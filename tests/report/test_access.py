@@ -90,6 +90,7 @@ def test_every_word_has_enough_contrast_where_it_stands(page: Any, scheme: str, 
 
 def test_a_page_of_bad_contrast_would_be_noticed(page: Any) -> None:
     page.add_style_tag(content=".lead { color: #777 } .chart text { fill: #999 !important }")
+    page.evaluate(OPEN)
     low = [one["words"] for one in page.evaluate(CONTRAST) if one["ratio"] < one["least"]]
     assert any("more leakage" in words for words in low)
 

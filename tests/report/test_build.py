@@ -83,6 +83,7 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
     ids = [attributes["id"] for tag, attributes in page.elements if tag == "h2"]
     assert ids == [
         "verdict",
+        "defences",
         "about",
         "results",
         "where",
