@@ -141,6 +141,9 @@ def report(
     figures: Annotated[
         str, typer.Option("--figures", help="Formats of figures/: svg, pdf, png, comma-separated.")
     ] = "svg",
+    annex: Annotated[
+        bool, typer.Option("--annex", help="Write annex.html, pages to sign, and privacy-card.json instead.")
+    ] = False,
 ) -> None:
     """Rewrite report.html, report.md and figures/ from the results of an audit, or the page of a reproduction."""
     from fedxray.audit.judge.results import RESULTS
@@ -153,6 +156,11 @@ def report(
         if is_reproduction(folder):
             print(rebuild(folder))
             return
+    if annex:
+        from fedxray.report.annex import write_annex
+
+        print("\n".join(map(str, write_annex(folder))))
+        return
     formats = tuple(part.strip() for part in figures.split(",") if part.strip())
     print(build_report(folder, show_private=show_private, formats=formats))
 

@@ -46,11 +46,11 @@ def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[
     shown = contents(document, galleries, show_private=show_private)
     if show_private:
         (folder / "private").mkdir(mode=0o700, exist_ok=True)
-        return _write(folder / "private" / REPORT, render(shown))
+        return write_page(folder / "private" / REPORT, render(shown))
     drawn = figures(shown)
     write_figures(folder / FIGURES, drawn, ("svg", *(ending for ending in formats if ending != "svg")))
-    _write(folder / TEXT, render_text(shown, drawn))
-    return _write(folder / REPORT, render(shown))
+    write_page(folder / TEXT, render_text(shown, drawn))
+    return write_page(folder / REPORT, render(shown))
 
 
 def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private: bool = False) -> dict[str, Any]:
@@ -106,23 +106,24 @@ def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private:
 
 def render(shown: Mapping[str, Any]) -> str:
     """Return the page as HTML."""
-    environment = _environment()
+    environment = environment_of()
     environment.filters |= {"svg": on_page, "strong": words.strong}
-    style = Markup(_template("style.css"))
+    style = Markup(template("style.css"))
     return environment.get_template("report.html").render(style=style, **shown)
 
 
 def render_text(shown: Mapping[str, Any], drawn: Mapping[str, Figure]) -> str:
     """Return the report as Markdown in which no name is interpreted as markup; it links to the figures `drawn`."""
-    environment = _environment()
+    environment = environment_of()
     environment.finalize = words.escaped
     environment.filters |= {"verbatim": words.verbatim, "strong": words.strong_text}
     return environment.get_template("report.md").render(figures=drawn, **shown)
 
 
-def _environment() -> Environment:
+def environment_of() -> Environment:
+    """Return the environment of all pages: everything is escaped, and a missing name is an error."""
     environment = Environment(
-        loader=FunctionLoader(_template),
+        loader=FunctionLoader(template),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -132,11 +133,13 @@ def _environment() -> Environment:
     return environment
 
 
-def _template(name: str) -> str:
+def template(name: str) -> str:
+    """Return the text of a template."""
     return TEMPLATES.joinpath(name).read_text(encoding="utf-8")
 
 
-def _write(target: Path, content: str) -> Path:
+def write_page(target: Path, content: str) -> Path:
+    """Write a text in which no control character is left, and return its path."""
     plain = CONTROL.sub("\N{REPLACEMENT CHARACTER}", content)  # names and reasons come from plans and files
     write_whole(target, plain.encode("utf-8", errors="replace"), "report")
     return target

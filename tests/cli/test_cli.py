@@ -76,6 +76,30 @@ def test_a_message_about_a_hostile_plan_cannot_steer_the_terminal(fedxray: Comma
     assert ended.code == 2 and "[2J" in ended.err and not {"\x1b", "\x9b"} & set(ended.err)
 
 
+def test_the_list_of_attacks_is_grouped_by_what_they_work_on(fedxray: Command) -> None:
+    lines = fedxray("list", "attacks").out.splitlines()
+    groups = [line[len(line.split()[0]) :].split()[0] for line in lines]
+    assert {line.split()[0] for line in lines} == set(catalog.table("attacks"))
+    assert groups[0] == "tables:" and list(dict.fromkeys(groups)) == [
+        "tables:",
+        "images",
+        "images:",
+        "classes:",
+        "all:",
+    ]
+
+
+def test_attacks_that_fit_a_plan_are_listed_with_their_time_and_others_with_the_reason(
+    fedxray: Command, plan: Path
+) -> None:
+    lines = {line.split()[0]: line for line in fedxray("list", "attacks", "--for", plan).out.splitlines()}
+    assert set(lines) == set(catalog.table("attacks"))
+    assert " about " in lines["attribute-from-model"] and " about " in lines["membership-loss"]
+    assert "cannot run" in lines["dlf"] and "image" in lines["dlf"]
+    refused = fedxray("list", "defences", "--for", plan)
+    assert refused.code == 2 and "attacks" in refused.err
+
+
 HEAVY = ("torch", "numpy", "pydantic", "scipy", "sklearn", "matplotlib")
 
 

@@ -96,6 +96,7 @@ def test_a_page_of_bad_contrast_would_be_noticed(page: Any) -> None:
 
 
 def test_what_is_drawn_or_clicked_has_words(page: Any) -> None:
+    page.evaluate(OPEN)
     assert page.evaluate(BARE) == []
     assert page.locator("svg[role=img]").count() > 10 and page.locator("img").count() == 12
 
@@ -120,6 +121,7 @@ def test_galleries_are_sorted_enlarged_and_folded_by_keyboard(page: Any) -> None
         found = page.evaluate(places)
         return sorted(range(len(found)), key=lambda index: found[index])
 
+    page.locator("#examples").click()
     page.locator("#order-given").focus()
     assert order() == [0, 1, 2, 3, 4, 5]
     page.keyboard.press("ArrowRight")

@@ -1,0 +1,88 @@
+"""The annex for those who sign, and the same facts for programs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedxray.audit.judge import results
+from fedxray.cli import app
+from fedxray.report.annex import FAMILIES, privacy_card, write_annex
+from tests.report.reading import read_page
+from tests.report.states import make_results, make_row
+from tests.report.synthetic import make_document
+from tests.report.test_build import plant
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    results.write(make_document(), tmp_path)
+    (tmp_path / "plan.toml").write_text("seeds = [0]\n")
+    (tmp_path / "log").write_text("2026-01-02 03:04:05Z begun\nno time\n2026-01-02 04:00:00Z ended\n")
+    return tmp_path
+
+
+def test_the_card_has_time_versions_hashes_and_every_judged_row(folder: Path) -> None:
+    document = json.loads((folder / "results.json").read_bytes())
+    page, file = write_annex(folder)
+    card = json.loads(file.read_bytes())
+    assert (page.name, file.name) == ("annex.html", "privacy-card.json")
+    assert card["when"] == {"first": "2026-01-02 03:04:05Z", "last": "2026-01-02 04:00:00Z"}
+    assert card["versions"] == document["versions"]
+    assert card["sha256"]["plan.toml"] == hashlib.sha256(b"seeds = [0]\n").hexdigest()
+    assert card["sha256"]["results.json"] == hashlib.sha256((folder / "results.json").read_bytes()).hexdigest()
+    rows = {(row["attack"], row["role"], row["defence"], row["metric"]) for row in card["results"]}
+    judged = {
+        (row["attack"], row["role"], row["defence"], row["metric"])
+        for row in document["summary"]
+        if row["primary"] and not row["oracle"]
+    }
+    assert rows == judged and len(rows) > 3
+    shares = [row["score"] for row in card["results"] if row["metric"] == "accuracy"]
+    assert all(0 <= share <= 1 for share in shares)
+
+
+def test_every_kind_of_attack_is_tested_or_says_why_not(tmp_path: Path) -> None:
+    document = make_results(make_row("leaks"), make_row("no leak found", defence="gaussian-noise", aware=True))
+    families = {one["family"]: one for one in privacy_card(document, tmp_path)["families"]}
+    assert list(families) == list(FAMILIES)
+    assert families["Attribute inference"]["outcome"] == "tested"
+    assert families["Attribute inference"]["worst"] == "leaks"
+    assert families["Membership inference"]["outcome"] == "not tested"
+    assert all(one["attacks"] or one["reason"] for one in families.values())
+    assert families["Exfiltration"]["outcome"] == "not tested"
+
+
+def test_the_unit_of_protection_is_the_person_where_the_plan_names_one(tmp_path: Path) -> None:
+    document = make_results(make_row("leaks"))
+    assert privacy_card(document, tmp_path)["units_of_protection"] == ["record"]
+    document["plan"]["data"]["subject"] = "patient_id"
+    assert privacy_card(document, tmp_path)["units_of_protection"] == ["person"]
+
+
+def test_the_page_loads_nothing_and_planted_markup_stays_text(tmp_path: Path) -> None:
+    results.write(plant(make_document()), tmp_path)
+    page = read_page(write_annex(tmp_path)[0].read_text())
+    assert {tag for tag, _ in page.elements} & {"script", "img", "iframe", "form"} == set()
+    assert "9. Not looked at, and when to test again" in page.text
+
+
+def test_it_prints_to_two_to_four_pages(browser: Any, folder: Path) -> None:
+    page = browser.new_page()
+    page.goto(write_annex(folder)[0].as_uri())
+    pdf = page.pdf(prefer_css_page_size=True)
+    assert 2 <= len(re.findall(rb"/Type\s*/Page[^s]", pdf)) <= 4
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    page.close()
+
+
+def test_the_command_writes_both_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app(["report", str(folder), "--annex"], standalone_mode=False)
+    assert capsys.readouterr().out.split() == [str(folder / "annex.html"), str(folder / "privacy-card.json")]
+    assert not (folder / "report.html").exists()
