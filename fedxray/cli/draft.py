@@ -279,14 +279,15 @@ ROWS = Try(question="Which records would give the same gradient?", name="tabular
 def _table_attacks(table: Table) -> list[Try]:
     """Return the attacks that fit a table."""
     from fedxray.attacks.attributes.from_updates import MOST_INDICATORS, AttributeFromUpdates
+    from fedxray.attacks.base import Workload
 
     few = (_noted(f"targets = {MOST_TARGETS}", f"of {table.clients} clients"),) if table.clients > MOST_TARGETS else ()
     tries = []
     if table.sensitive:
         sums, metric = AttributeFromUpdates(), table.metric
         values = sums.grid if table.number else len(table.values)
-        seconds = sums.seconds(table.records, ROUNDS, table.clients)
-        if table.records * values <= MOST_INDICATORS and seconds <= LONG:
+        work = Workload(records=table.records, rounds=ROUNDS, clients=table.clients, local_steps=1, step_seconds=0.0)
+        if table.records * values <= MOST_INDICATORS and sums.seconds(work) <= LONG:
             question = "Record by record: which values add up to the updates?"
             tries.append(Try(question=question, name=sums.name, lines=few, metric=metric))
         question = "Which value does the client's model fit best?"

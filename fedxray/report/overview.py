@@ -245,11 +245,13 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     )
     shown = {_key(row) for row in rows[:MOST_FINDINGS]}
     asked = [*(card for card in made if _key(card.row) in shown), *deciding]
-    steps = dict.fromkeys(
-        (_of_card(card, made) + card.step, card.command) for card in asked if card.step and card.step != states.NO_STEP
-    )
-    general = dict.fromkeys((step, "") for step in general_steps(document, made))
-    chosen = [*list(steps)[:MOST_FINDINGS], *general][:MOST_STEPS] or [(states.NO_STEP, "")]
+    steps: dict[tuple[str, str], str] = {}
+    for card in asked:
+        if card.step and card.step != states.NO_STEP:
+            steps.setdefault((card.step, card.command), _of_card(card, made) + card.step)
+    special = [(text, command) for (_, command), text in steps.items()][:MOST_FINDINGS]
+    general = [(step, "") for step in general_steps(document, made)]
+    chosen = [*special, *general][:MOST_STEPS] or [(states.NO_STEP, "")]
     return Answer(
         state=worst.state if worst else "open",
         text=text,

@@ -266,7 +266,8 @@ def fitting(plan: Plan) -> list[Fit]:
             needed = estimate(alone, prepared, seconds)
             fits.append(Fit(name, attack.kind, needed.seconds - needed.runs * needed.run_seconds, ""))
         except FedxrayError as error:
-            fits.append(Fit(name, attack.kind, None, " ".join(str(error).split())))
+            reason = " ".join(str(error).split()).removeprefix(f"{name} cannot run: ")
+            fits.append(Fit(name, attack.kind, None, reason))
     return fits
 
 
