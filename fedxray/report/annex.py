@@ -235,7 +235,7 @@ def _epsilons(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _leaves(document: Mapping[str, Any]) -> list[str]:
-    """Return what else than updates leaves a site, as far as the plan and the cases tell."""
+    """Return what else than updates leaves a site, as far as the plan and the cases state it."""
     plans, cases = plans_of(document).values(), document["cases"]
     federations = [table(plan, "federation") for plan in plans]
     found = []

@@ -61,7 +61,7 @@ def test_clinic_leaks_through_the_client_and_not_through_public_columns(seed: in
     assert attribute_accuracy(dataset, everyone, everyone) < 0.75
 
 
-def test_a_rare_diagnosis_is_one_in_ten_told_by_nothing_and_changes_no_other_column() -> None:
+def test_a_rare_diagnosis_is_one_in_ten_revealed_by_nothing_and_changes_no_other_column() -> None:
     plain, rare = load("clinic"), load("clinic", rare_diagnosis=0.1, sensitive="rare_diagnosis")
     assert {name for name in rare.raw if name not in plain.raw} == {"rare_diagnosis"}
     assert all(np.array_equal(plain.raw[name], rare.raw[name]) for name in plain.raw)
