@@ -327,13 +327,16 @@ def claim(
 def compare_audits(
     first: Annotated[Path, typer.Argument(help="The folder of an audit.", metavar="DIR1")],
     second: Annotated[Path, typer.Argument(help="The folder of a later or another audit.", metavar="DIR2")],
+    other_data: Annotated[
+        bool, typer.Option("--other-data", help="Compare also where the audits are of different data.")
+    ] = False,
 ) -> None:
     """List what leaks more or has less utility in DIR2 than in DIR1, beyond the intervals; exit 1 if anything does."""
     from fedxray.audit.judge.compare import compare
     from fedxray.audit.judge.results import read_results
     from fedxray.cli.decide import compare_lines
 
-    comparison = compare(read_results(first), read_results(second))
+    comparison = compare(read_results(first), read_results(second), other_data=other_data)
     print("\n".join(compare_lines(comparison)))
     raise typer.Exit(1 if comparison.worse else 0)
 

@@ -146,6 +146,7 @@ def recommend_lines(recommendation: Recommendation) -> list[str]:
     """Return the printed lines: the limits, the defences, the choice."""
     lines = ["Limits (as in a gate, strongest attacker):"]
     lines += [f"  {printable(limit)}" for limit in recommendation.limits]
+    lines += [f"  no limit: {printable(attack)}, which does not count" for attack in recommendation.unlimited]
     settings = recommendation.settings
     width = max(len(setting.defence) for setting in settings) + 2 if settings else 2
     lines.append("Settings:")

@@ -266,15 +266,20 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 
 def _telling(document: Document, made: Sequence[Card]) -> list[Row]:
-    """Return the worst row of each attack under each defence: deployed first, settled first, those of cards first."""
+    """Return the worst row of each attack under each defence: deployed first, settled first, those of cards first.
+
+    Of several plans the first row of each leads.
+    """
     rows = [min(own, key=states.severity) for own in grouped(judged(document), _key).values()]
     used, first = {(card.plan, card.name) for card in made if card.deployed}, {_key(card.row) for card in made}
 
     def order(row: Row) -> tuple[Any, ...]:
-        deployed_one = (plan_of(row), row["defence"]) in used
-        return (not deployed_one, row["state"] not in SETTLED, _key(row) not in first, states.severity(row))
+        here = (plan_of(row), row["defence"]) not in used, row["state"] not in SETTLED, _key(row) not in first
+        return (*here, states.severity(row)[0], row["defence"] != "none", states.severity(row))
 
-    return sorted(rows, key=order)
+    by_plan = grouped(sorted(rows, key=order), plan_of)
+    leading = [by_plan[name][0] for name in plans_of(document) if name in by_plan]
+    return [*leading, *sorted((row for row in rows if not any(row is one for one in leading)), key=order)]
 
 
 def _title(row: Row, *, several: bool) -> str:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Literal
 
-from fedxray.audit.judge.gate import UTILITY, lost_cases, unproven
+from fedxray.audit.judge.gate import UTILITY, lost_cases, plans_of, unproven
 from fedxray.errors import BadInput
 
 Row = Mapping[str, Any]
@@ -59,8 +60,16 @@ class Comparison:
         return any(change.outcome == "worse" for change in self.changes)
 
 
-def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
-    """Compare the second audit with the first."""
+# Keys of [data] that say which records were audited, not how they are divided or used.
+SOURCE = ("name", "path", "schema", "target", "sensitive", "state", "seed")
+
+
+def compare(first: Mapping[str, Any], second: Mapping[str, Any], *, other_data: bool = False) -> Comparison:
+    """Compare the second audit with the first; refused where the data differ, unless `other_data` says so."""
+    differing = [] if other_data else _other_data(first, second)
+    if differing:
+        remedy = "Compare them with --other-data if that is meant: then a difference may come from the data alone."
+        raise BadInput("DIR2", expected="an audit of the same data", got="; ".join(differing), remedy=remedy)
     before, after = _leaks(first), _leaks(second)
     utility_before, utility_after = _utility(first), _utility(second)
     changes = [_leak(before[key], after[key], second) for key in before if key in after]
@@ -77,6 +86,22 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
         only_second=tuple(_title(after[key]) for key in after if key not in before),
         plans_differ=tuple(_differing(first["plan"], second["plan"])),
     )
+
+
+def _other_data(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Return in which keys the data of plans that both audits have differ; a file may lie in another folder."""
+    before, after = plans_of(first), plans_of(second)
+    found = []
+    for name in [name for name in before if name in after]:
+        old, new = ({key: _named(plan, key) for key in SOURCE} for plan in (before[name], after[name]))
+        found += [f"data.{key} {old[key]!r} and {new[key]!r}" for key in SOURCE if old[key] != new[key]]
+    return found
+
+
+def _named(plan: Row, key: str) -> Any:
+    data = plan.get("data")
+    value = data.get(key) if isinstance(data, Mapping) else None
+    return PurePath(value).name if key in ("path", "schema") and isinstance(value, str) else value
 
 
 def _leaks(document: Mapping[str, Any]) -> dict[tuple[Any, ...], Row]:

@@ -190,6 +190,8 @@ def check_limited(place: str, name: str, limit: float) -> None:
     if most is not None and limit >= most:
         expected = f"less than {gated(most, name)}, which no attack can exceed"
         remedy = "Lower it: a limit that can never fail checks nothing."
+        if most <= 1 < limit:
+            remedy = f"Shares are written from 0 to 1: 0.05 is {gated(0.05, name)}."
         raise BadInput(f"{place}.limit", expected=expected, got=gated(limit, name), remedy=remedy)
 
 
@@ -356,6 +358,7 @@ class Recommendation:
     settings: tuple[DefenceChoice, ...]
     chosen: DefenceChoice | None
     limits: tuple[str, ...]
+    unlimited: tuple[str, ...] = ()  # attacks without a limit
 
 
 def recommend(document: Mapping[str, Any], rules: Sequence[Row] | None = None) -> Recommendation:
@@ -379,7 +382,10 @@ def recommend(document: Mapping[str, Any], rules: Sequence[Row] | None = None) -
     # Without held-out records utility is not known; then the first that holds is chosen.
     first = next((setting for setting in settings if setting.holds), None)
     limits = dict.fromkeys(_limit_words(gate) for gate in gates)
-    return Recommendation(settings=settings, chosen=best or first, limits=tuple(limits))
+    limited = {gate["attack"] for gate in gates}
+    tried = dict.fromkeys(row["attack"] for row in document["summary"] if not row["oracle"])
+    unlimited = tuple(attack for attack in tried if attack not in limited)
+    return Recommendation(settings=settings, chosen=best or first, limits=tuple(limits), unlimited=unlimited)
 
 
 def _setting(

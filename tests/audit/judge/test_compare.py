@@ -118,3 +118,13 @@ def test_what_is_printed() -> None:
 def test_names_cannot_steer_the_terminal() -> None:
     text = compare_lines(compare(audit(row(0, 0.1, attack="a\x1b[2J")), audit(row(0.2, 0.3, attack="a\x1b[2J"))))
     assert "\x1b" not in "".join(text)
+
+
+def test_audits_of_different_data_are_compared_only_if_told() -> None:
+    first = audit(row(0, 1), data={"path": "2024/visits.csv", "sensitive": "smoker", "clients": 3})
+    moved = audit(row(0, 1), data={"path": "2025/visits.csv", "sensitive": "smoker", "clients": 4})
+    other = audit(row(0, 1), data={"name": "clinic", "sensitive": "sex"})
+    assert compare(first, moved).plans_differ == ("data.path", "data.clients")
+    with pytest.raises(BadInput, match=r"data\.sensitive 'smoker' and 'sex'.*--other-data"):
+        compare(first, other)
+    assert compare(first, other, other_data=True).changes

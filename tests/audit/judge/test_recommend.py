@@ -126,6 +126,17 @@ def test_limits_that_were_altered_are_refused(gate: Any, words: str) -> None:
         recommend(document([row("none", 0.0)], [], [gate]))
 
 
+def test_attacks_without_a_limit_are_named() -> None:
+    rows = [row("none", 0.0), row("none", 0.0) | {"attack": "b"}]
+    lines = recommend_lines(recommend(document(rows, [])))
+    assert "  no limit: b, which does not count" in lines
+
+
+def test_a_limit_in_points_is_refused_with_the_share_that_is_meant() -> None:
+    with pytest.raises(BadInput, match=r"0\.05 is 5.points"):
+        recommend(document([row("none", 0.0)], [], [{**GATE, "limit": 5}]))
+
+
 def test_what_is_printed() -> None:
     rows, utility = ([row("none", 0.5), row("weak", 0.0)], [worth("none", 0.9), worth("weak", 0.8, epsilon=3.0)])
     lines = recommend_lines(recommend(document(rows, utility)))
