@@ -243,17 +243,13 @@ WHOLE: dict[str, Any] = {
 @pytest.mark.parametrize(
     "changed",
     [
-        {"attack": [{"name": "last-returned", "role": "curious-client"}]},
         {"attack": [{"name": "attribute-from-model", "role": "secure-aggregation"}]},
-        {"attack": [{"name": "attribute-from-model", "grants": ["recipe"]}]},
-        {"data": {**WHOLE["data"], "holdout": 0.0, "public": 0.0}, "attack": [{"name": "membership-loss"}]},
-        {"data": {"path": "hole.csv", "target": "cost", "clients": 2}},
+        {"data": {"path": "days.csv", "target": "cost", "clients": 2}},
     ],
 )
 def test_messages_on_the_page_are_the_real_ones(changed: dict[str, Any], tmp_path: Path) -> None:
-    rows = [f"{20 + place % 50},{place}.5" for place in range(600)]
-    (tmp_path / "t.csv").write_text("\n".join(["age,cost", *rows]), encoding="utf-8")
-    (tmp_path / "hole.csv").write_text("\n".join(["age,cost", *rows[:6], ",3.5", *rows]), encoding="utf-8")
+    rows = [f"2024-03-{place % 28 + 1:02d},{place}.5" for place in range(60)]
+    (tmp_path / "days.csv").write_text("\n".join(["day,cost", *rows]), encoding="utf-8")
     with pytest.raises(FedxrayError) as caught:
         preflight(make_plan({**WHOLE, **changed}, tmp_path))
     assert on_the_page(str(caught.value)), str(caught.value)

@@ -243,8 +243,8 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
         )
         for row in rows[:MOST_FINDINGS]
     )
-    shown = {_key(row) for row in rows[:MOST_FINDINGS]}
-    asked = [*(card for card in made if _key(card.row) in shown), *deciding]
+    of_rows = {_key(card.row): card for card in made}
+    asked = [*(of_rows[_key(row)] for row in rows[:MOST_FINDINGS] if _key(row) in of_rows), *deciding]
     steps: dict[tuple[str, str], str] = {}
     for card in asked:
         if card.step and card.step != states.NO_STEP:
