@@ -1,67 +1,79 @@
-"""All membership attacks on seven federations: AUC, TPR at 1 % FPR from 1,000 non-members on, CPU time.
+"""All membership attacks on ten federations, alone and under defences: AUC, TPR at 1 % FPR, CPU time.
 
-    python bench/membership.py SETTING [--seeds 3] [--write docs/results/bench/membership.json]
-    python bench/membership.py subjects [--seeds 3] [--write docs/results/bench/membership-subjects.json]
+    python bench/membership.py table STORE [--settings adult ...] [--defences none ...] [--seeds 5]
+                                     [--write docs/results/bench/membership.json]
     python bench/membership.py products
 
-Ten clients train, three of them are attacked in every run; one thread, CPU time. The mean is over clients and runs, the
-standard error over runs. `--write` adds the setting to the file. `subjects` measures AUC by writer on FEMNIST, from
-1, 5 and all images trained on, and from others that were not; all writers of all clients together. `products` times the
-inner products of records' gradients with 1 and 10 updates, by layers and from whole gradients.
+One run of a setting under a defence with a seed is a cell: STORE keeps the scores of every attack on it, so that an
+interrupted table goes on, and `--write` adds what is there after every cell. Ten clients train (FEMNIST: five); so many
+of them are attacked in every run that there are 1,000 non-members (FEMNIST: all). AUC is the mean of the AUCs of the
+clients; for the TPR the normal scores of all clients are pooled. Intervals are 95 % t-intervals over runs. FEMNIST is
+divided by writer: a third of the images of every writer is set aside. CPU time is of one thread, by record and round of
+the run. `products` times the inner
+products of records' gradients with 1 and 10 updates, by layers and from whole gradients.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
+import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from common.measure import cpu_seconds
-from torch import nn
+from scipy import stats
+from torch import Tensor, nn
 
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose, membership_records
+from fedxray.adversary.view import View
 from fedxray.attacks import membership, record_gradients
 from fedxray.attacks.base import Attack
+from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.local_model.baselines import GlobalModel
+from fedxray.attacks.presence import MembershipFromUpdates
+from fedxray.audit.run.utility import utility_of
 from fedxray.data.catalog import load
 from fedxray.data.dataset import Dataset, Records, Space
 from fedxray.data.split import split
 from fedxray.data.subjects import records_by_subject
+from fedxray.defences.base import Defence, NoDefence
+from fedxray.defences.dp_sgd import DpSgd
+from fedxray.defences.mixup import Mixup
 from fedxray.errors import Refused
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
-from fedxray.metrics.records import auc, by_subject, tpr_at_fpr
+from fedxray.metrics.records import RATES, auc, by_subject, tpr_at_fpr
 from fedxray.models import build
 from fedxray.params import element_count, parameters_of
 from fedxray.seeds import fork
 
-CLIENTS, ATTACKED, PUBLIC = 10, 3, 2000
+CLIENTS, PUBLIC = 10, 2000
+MEMBERS, OTHERS = 100, 200  # records of a client
 RECORDS = 1024  # of which products are timed
-LEAST_FOR_TPR = 1000
+RATE, LEAST_FOR_RATE = RATES["tpr_at_1pct_fpr"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One federation: data, network and recipe; `members` and `others` are records of a client."""
+    """One federation: data, network and recipe."""
 
     data: dict[str, Any]
     model: dict[str, Any]
     recipe: Recipe
     rounds: int
-    members: int
-    others: int
+    clients: int = CLIENTS
     partition: dict[str, Any] = field(default_factory=lambda: {"partition": "iid"})
     public: float = 0.1
 
@@ -69,55 +81,61 @@ class Setting:
 TABLE = {"name": "mlp", "hidden": [64, 64]}
 CNN = {"name": "cnn"}  # 107,154 parameters for CIFAR-10
 IMAGES = Recipe(learning_rate=0.05, epochs=5, batch_size=32)
-SETTINGS = {
-    "adult": Setting(
-        data={"name": "adult"}, model=TABLE, recipe=Recipe(learning_rate=0.1, epochs=5), rounds=20, members=200,
-        others=1000,
-    ),
-    "adult-dirichlet": Setting(
-        data={"name": "adult"}, model=TABLE, recipe=Recipe(learning_rate=0.1, epochs=5), rounds=20, members=200,
-        others=1000, partition={"partition": "dirichlet", "alpha": 0.3},
-    ),
-    "acs-income": Setting(
-        data={"name": "acs-income", "state": "CT", "scale_target": True}, model=TABLE,
-        recipe=Recipe(loss="mse", learning_rate=0.02, epochs=5), rounds=20, members=200, others=1000,
-    ),
-    "medical": Setting(
-        data={"name": "medical", "scale_target": True}, model=TABLE,
-        recipe=Recipe(loss="mse", learning_rate=0.02, epochs=5), rounds=20, members=50, others=50, public=0.2,
-    ),
-    "fashion-mnist": Setting(
-        data={"name": "fashion-mnist"}, model=CNN, recipe=IMAGES,
-        rounds=12, members=100, others=100,
-    ),
-    "cifar10-overfitted": Setting(
-        data={"name": "cifar10"}, model=CNN, recipe=Recipe(learning_rate=0.1, epochs=10, batch_size=32), rounds=12,
-        members=100, others=100,
-    ),
-    "cifar10": Setting(data={"name": "cifar10"}, model=CNN, recipe=IMAGES, rounds=10, members=150, others=150),
-}  # fmt: skip
+ONE_EPOCH = replace(IMAGES, epochs=1)
+UNEVEN = {"partition": "dirichlet", "alpha": 0.3}
+ADULT = Setting(data={"name": "adult"}, model=TABLE, recipe=Recipe(learning_rate=0.1, epochs=5), rounds=20)
+INCOME = Setting(
+    data={"name": "acs-income", "state": "CT", "scale_target": True}, model=TABLE,
+    recipe=Recipe(loss="mse", learning_rate=0.02, epochs=5), rounds=20,
+)  # fmt: skip
+CIFAR = Setting(data={"name": "cifar10"}, model=CNN, recipe=IMAGES, rounds=10)
+REPORTED = {
+    "adult": ADULT,
+    "adult-dirichlet": replace(ADULT, partition=UNEVEN),
+    "acs-income": INCOME,
+    "acs-income-dirichlet": replace(INCOME, partition=UNEVEN),
+    "cifar10-1": replace(CIFAR, recipe=ONE_EPOCH, rounds=20),
+    "cifar10-1-dirichlet": replace(CIFAR, recipe=ONE_EPOCH, rounds=20, partition=UNEVEN),
+    "cifar10-5": CIFAR,
+    "cifar10-5-dirichlet": replace(CIFAR, partition=UNEVEN),
+    "femnist": Setting(data={"name": "femnist", "subject": "writer"}, model=CNN, recipe=IMAGES, rounds=12, clients=5),
+}
+# On which the parts of membership-best were chosen, and nothing is reported
+CHOSEN_ON = {
+    "medical": replace(INCOME, data={"name": "medical", "scale_target": True}, public=0.2),
+    "diabetes": replace(INCOME, data={"name": "diabetes"}, public=0.2, clients=4),
+    "mnist": replace(CIFAR, data={"name": "mnist"}, recipe=ONE_EPOCH, rounds=20),
+    "fashion-mnist": replace(CIFAR, data={"name": "fashion-mnist"}, partition=UNEVEN),
+    "cifar100": replace(CIFAR, data={"name": "cifar100"}, clients=5),
+}
+SETTINGS = REPORTED | CHOSEN_ON
+DEFENCES: dict[str, Defence] = {
+    "none": NoDefence(),
+    "dp-sgd-8": DpSgd(epsilon=8.0, delta=1e-5, clip=1.0),
+    "dp-sgd-1": DpSgd(epsilon=1.0, delta=1e-5, clip=1.0),
+    "mixup": Mixup(),
+}
 ATTACKS: dict[str, Attack] = {
-    "membership-loss": membership.MembershipLoss(),
-    "membership-series": membership.MembershipSeries(),
-    "membership-loss-drop": membership.MembershipLossDrop(),
-    "membership-loss-drop[all]": membership.MembershipLossDrop(over="all"),
-    "membership-logit-drop": membership.MembershipLogitDrop(),
-    "membership-cosine": membership.MembershipCosine(),
-    "membership-cosine[all]": membership.MembershipCosine(over="all"),
-    "membership-cosine[last]": membership.MembershipCosine(over="last"),
-    "membership-gradient-difference": membership.MembershipGradientDifference(),
-    "membership-fedmia[I]": membership.MembershipFedmia(statistic="loss"),
-    "membership-fedmia[II]": membership.MembershipFedmia(),
-    "membership-reference": membership.MembershipReference(),
-    "membership-reference[logit]": membership.MembershipReference(scale="logit"),
-    "membership-reference[1]": membership.MembershipReference(references=1),
-    "membership-best": membership.MembershipBest(),
+    "loss": membership.MembershipLoss(),
+    "series": membership.MembershipSeries(),
+    "loss-drop": membership.MembershipLossDrop(),
+    "logit-drop": membership.MembershipLogitDrop(),
+    "cosine": membership.MembershipCosine(),
+    "cosine, all rounds": membership.MembershipCosine(over="all"),
+    "cosine, last round": membership.MembershipCosine(over="last"),
+    "gradient-difference": membership.MembershipGradientDifference(),
+    "fedmia I": membership.MembershipFedmia(statistic="loss"),
+    "fedmia II": membership.MembershipFedmia(),
+    "reference": membership.MembershipReference(),
+    "reference, logit": membership.MembershipReference(scale="logit"),
+    "from-updates": MembershipFromUpdates(),
+    "best": membership.MembershipBest(),
 }
 UNDER_SUMS: dict[str, Attack] = {
-    "membership-loss": membership.MembershipLoss(model=GlobalModel()),
-    "membership-cosine": membership.MembershipCosine(),
-    "membership-reference": membership.MembershipReference(model=GlobalModel()),
-    "membership-best": membership.MembershipBest(),
+    "loss, sums": membership.MembershipLoss(model=GlobalModel()),
+    "cosine, sums": membership.MembershipCosine(),
+    "reference, sums": membership.MembershipReference(model=GlobalModel()),
+    "best, sums": membership.MembershipBest(),
 }
 
 
@@ -136,78 +154,7 @@ def network_of(setting: Setting, space: Space, seed: int) -> nn.Module:
     )  # fmt: skip
 
 
-def run_of(setting: Setting, seed: int) -> tuple[Transcript, Truth]:
-    """Return one run of a setting."""
-    options = dict(setting.data)
-    dataset = load(options.pop("name"), **options)
-    parts = split(dataset, clients=CLIENTS, seed=seed, limit=setting.members, holdout=0.5, public=setting.public,
-                  **setting.partition)  # fmt: skip
-    model = network_of(setting, dataset.space, seed)
-
-    def records(index: torch.Tensor, most: int) -> Records:
-        return Records(dataset.x[index[:most]], dataset.y[index[:most]])
-
-    return simulate(
-        Federation(
-            space=dataset.space,
-            clients=tuple(records(part, setting.members) for part in parts.train),
-            holdout=tuple(records(part, setting.others) for part in parts.holdout),
-            public=records(parts.public[torch.randperm(len(parts.public), generator=fork(seed, "public"))], PUBLIC),
-            model=model,
-            recipe=setting.recipe,
-            rounds=setting.rounds,
-        ),
-        seed=seed,
-    )
-
-
-def measured(transcript: Transcript, truth: Truth, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield AUC, TPR and CPU time of every attack on every attacked client."""
-    grants = ["target-records", "recipe", "public-records", "examples"]
-    for client in range(ATTACKED):
-        given, member = disclose(truth, grants, client=client), membership_records(truth, client)[1]
-        views = {
-            "server": (roles.server(transcript, client=client, grants=given), ATTACKS),
-            "secure-aggregation": (roles.secure_aggregation(transcript, grants=given), UNDER_SUMS),
-        }
-        for role, (view, attacks) in views.items():
-            for name, attack in attacks.items():
-                before = time.process_time()
-                try:
-                    scores = attack.run(view, generator=fork(0)).tensors["scores"]
-                except Refused:
-                    continue
-                spent = time.process_time() - before
-                others = int((~member).sum())
-                yield {
-                    "seed": seed, "client": client, "role": role, "attack": name, "auc": auc(scores, member),
-                    "tpr_at_1pct_fpr": tpr_at_fpr(scores, member) if others >= LEAST_FOR_TPR else None,
-                    "cpu_ms_per_record": 1000 * spent / len(member), "scores": scores, "member": member,
-                }  # fmt: skip
-
-
-def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the mean of every attack over clients and runs, and its standard error over runs."""
-    table = []
-    for role, name in dict.fromkeys((row["role"], row["attack"]) for row in rows):
-        own = [row for row in rows if (row["role"], row["attack"]) == (role, name)]
-        by_run = [
-            statistics.fmean(row["auc"] for row in own if row["seed"] == seed) for seed in {row["seed"] for row in own}
-        ]
-        rates = [row["tpr_at_1pct_fpr"] for row in own if row["tpr_at_1pct_fpr"] is not None]
-        table.append({
-            "role": role, "attack": name, "auc": round(statistics.fmean(by_run), 4), "n": len(own),
-            "error": round(statistics.stdev(by_run) / len(by_run) ** 0.5, 4) if len(by_run) > 1 else None,
-            "tpr_at_1pct_fpr": round(statistics.fmean(rates), 4) if rates else None,
-            "cpu_ms_per_record": round(statistics.median(row["cpu_ms_per_record"] for row in own), 3),
-        })  # fmt: skip
-    return table
-
-
-BY_WRITER = Setting(data={"name": "femnist"}, model=CNN, recipe=IMAGES, rounds=12, members=30, others=30)
-FEW_CLIENTS = 5
-IMAGES_EACH = 45
-POOLED = (1, 5, 1000)  # images of a writer, at most
+IMAGES_EACH = 45  # of a writer
 
 
 def first_images(dataset: Dataset, most: int) -> Dataset:
@@ -218,44 +165,214 @@ def first_images(dataset: Dataset, most: int) -> Dataset:
     return replace(dataset, x=records.x, y=records.y, subject=records.subject, owner=None)
 
 
-def by_writer(seeds: int) -> dict[str, dict[str, list[float]]]:
-    """Return by attack and question the AUC of every run: half of the writers train, a third of the images is aside.
+def run_of(setting: Setting, defence: Defence, seed: int) -> tuple[Transcript, Truth]:
+    """Return one run of a setting."""
+    options = dict(setting.data)
+    dataset = load(options.pop("name"), **options)
+    people = dataset.subject is not None
+    if people:
+        dataset = first_images(dataset, IMAGES_EACH)
+    parts = split(
+        dataset, clients=setting.clients, seed=seed, holdout=0.5, public=setting.public,
+        subject_holdout=1 / 3 if people else 0.0, **setting.partition,
+    )  # fmt: skip
 
-    Ranks are taken client by client, the writers of all clients are compared together.
-    """
-    found: dict[str, dict[str, list[float]]] = {}
-    attacks = ("membership-loss", "membership-cosine", "membership-fedmia[II]")
-    for seed in range(seeds):
-        dataset = first_images(load("femnist", subject="writer"), IMAGES_EACH)
-        parts = split(dataset, clients=FEW_CLIENTS, seed=seed, holdout=0.5, public=0.1, subject_holdout=1 / 3)
-        sides = {name: tuple(map(dataset.records, getattr(parts, name))) for name in ("holdout", "others")}
-        federation = Federation(
-            space=dataset.space, clients=tuple(map(dataset.records, parts.train)), public=dataset.records(parts.public),
-            model=network_of(BY_WRITER, dataset.space, seed), recipe=IMAGES, rounds=BY_WRITER.rounds, **sides,
-        )  # fmt: skip
-        transcript, truth = simulate(federation, seed=seed)
-        for name, rows in itertools.product(attacks, ("train", "others")):
-            pooled: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
-            for client in range(FEW_CLIENTS):
-                grants = ["target-records", "recipe", "public-records", "examples"]
-                view = roles.server(transcript, client=client, grants=disclose(truth, grants, client=client, rows=rows))
-                scores = ATTACKS[name].run(view, generator=fork(0)).tensors["scores"]
-                records, member = membership_records(truth, client, (), rows)
-                assert records.subject is not None
-                place = (records.subject[:, None] == records.subject[None]).tril(-1).sum(1)  # among the writer's own
-                for most in POOLED:
-                    few = place < most
-                    people = by_subject(scores[few], member[few], records.subject[few])
-                    pooled.setdefault(f"{rows}, {'all' if most > 999 else most}", []).append(people[:2])
-            for question, clients in pooled.items():
-                value = auc(*(torch.cat(part) for part in zip(*clients, strict=True)))
-                found.setdefault(name, {}).setdefault(question, []).append(round(value, 4))
+    def records(index: Tensor, most: int) -> Records:
+        return dataset.records(index if people else index[:most])
+
+    public = parts.public[torch.randperm(len(parts.public), generator=fork(seed, "public"))]
+    federation = Federation(
+        space=dataset.space,
+        clients=tuple(records(part, MEMBERS) for part in parts.train),
+        holdout=tuple(records(part, OTHERS) for part in parts.holdout),
+        others=tuple(map(dataset.records, parts.others)),
+        public=dataset.records(public[:PUBLIC]),
+        model=network_of(setting, dataset.space, seed),
+        recipe=setting.recipe,
+        rounds=setting.rounds,
+        defence=defence,
+    )
+    return simulate(federation, seed=seed)
+
+
+# Scores of one cell
+
+
+class Answers:
+    """Runs attacks on one view, each once, with its CPU time: that of parts computed before counts again."""
+
+    def __init__(self, view: View) -> None:
+        """Hold no answer yet."""
+        self.view, self.saved = view, 0.0
+        self.kept: dict[str, tuple[Evidence, float]] = {}
+
+    def memo(self, attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
+        """Return the answer of an attack."""
+        name = attack.identity()
+        if name in self.kept:
+            self.saved += self.kept[name][1]
+        else:
+            before, saved = time.process_time(), self.saved
+            evidence = run()
+            self.kept[name] = evidence, time.process_time() - before + self.saved - saved
+        return self.kept[name][0]
+
+    def of(self, attack: Attack) -> tuple[Evidence, float]:
+        """Return the answer of an attack and its CPU seconds."""
+        self.memo(attack, self.view, lambda: attack.run(self.view, generator=fork(0), memo=self.memo))
+        return self.kept[attack.identity()]
+
+
+def attacked(truth: Truth) -> range:
+    """Return the clients that are attacked: the first ones that have enough non-members together, or all."""
+    count, clients = 0, 0
+    while clients < len(truth.train) and (count < LEAST_FOR_RATE or truth.others):
+        count += len(truth.holdout[clients])
+        clients += 1
+    return range(clients)
+
+
+Scores = dict[str, np.ndarray]  # by attack, client and side
+
+
+def scores_of(transcript: Transcript, truth: Truth, known: Scores) -> Scores:
+    """Return the scores of every attack that is not known, with members, people and CPU time."""
+    grants, found = ["target-records", "recipe", "public-records", "examples"], {}
+    for client in attacked(truth):
+        for side in ("train", "others") if truth.others else ("train",):
+            given = disclose(truth, grants, client=client, rows=side)
+            records, member = membership_records(truth, client, (), side)
+            place = f"{side}/{client}"
+            found[f"member/{place}"] = member.numpy()
+            if records.subject is not None:
+                found[f"subject/{place}"] = records.subject.numpy()
+            views = (
+                (roles.server(transcript, client=client, grants=given), ATTACKS),
+                (roles.secure_aggregation(transcript, grants=given), UNDER_SUMS),
+            )
+            for view, attacks in views:
+                answers = Answers(view)
+                for name, attack in attacks.items():
+                    if f"score/{name}/{place}" in known:
+                        continue
+                    try:
+                        evidence, spent = answers.of(attack)
+                    except Refused:
+                        continue
+                    found[f"score/{name}/{place}"] = evidence.tensors["scores"].numpy()
+                    found[f"cost/{name}/{place}"] = np.array(1000 * spent / len(member) / len(view.of_target()))
     return found
+
+
+def cell_of(store: Path, name: str, defence: str, seed: int) -> Path:
+    """Return the file of one cell, complete: what is missing is computed."""
+    path = store / f"{name}-{defence}-{seed}.npz"
+    known = dict(np.load(path)) if path.is_file() else {}
+    wanted = {part.split("/")[1] for part in known if part.startswith("score/")}
+    if known and set(ATTACKS) | set(UNDER_SUMS) <= wanted | set(known["refused"].tolist()):
+        return path
+    transcript, truth = run_of(SETTINGS[name], DEFENCES[defence], seed)
+    known |= scores_of(transcript, truth, known)
+    answered = {part.split("/")[1] for part in known if part.startswith("score/")}
+    known["refused"] = np.array(sorted((set(ATTACKS) | set(UNDER_SUMS)) - answered))
+    known |= {f"utility/{metric}": np.array(value) for metric, value in utility_of(transcript, truth).items()}
+    store.mkdir(parents=True, exist_ok=True)
+    partial_file = path.with_suffix(".part.npz")
+    np.savez(partial_file, **known)
+    partial_file.replace(path)
+    return path
+
+
+# The table
+
+
+def clients_of(cell: Scores, attack: str, side: str) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Yield scores, members and people of every attacked client."""
+    for place in sorted(name.split("/", 2)[2] for name in cell if name.startswith(f"score/{attack}/{side}/")):
+        subject = cell.get(f"subject/{place}")
+        yield (
+            torch.from_numpy(cell[f"score/{attack}/{place}"]),
+            torch.from_numpy(cell[f"member/{place}"]),
+            None if subject is None else torch.from_numpy(subject),
+        )
+
+
+def values_of(cell: Scores, attack: str) -> dict[str, float]:
+    """Return the metrics of an attack on one cell."""
+    answers = list(clients_of(cell, attack, "train"))
+    member = torch.cat([inside for _, inside, _ in answers])
+    pooled = torch.cat([membership.normal_scores(scores.double()) for scores, _, _ in answers])
+    costs = [float(value) for name, value in cell.items() if name.startswith(f"cost/{attack}/train")]
+    values = {
+        "auc": statistics.fmean(auc(scores, inside) for scores, inside, _ in answers),
+        "auc_pooled": auc(pooled, member),
+        "cpu_ms_per_record_and_round": statistics.fmean(costs),
+    }
+    if int((~member).sum()) >= LEAST_FOR_RATE:
+        values["tpr_at_1pct_fpr"] = tpr_at_fpr(pooled, member, fpr=RATE)
+    if answers[0][2] is not None:
+        values |= {f"auc_subject_from_{most}": people_auc(answers, most) for most in (1, 5)}
+        values["auc_subject"] = people_auc(answers)
+        values["auc_subject_other"] = people_auc(list(clients_of(cell, attack, "others")))
+    return values
+
+
+def people_auc(answers: Sequence[tuple[Tensor, Tensor, Tensor | None]], most: int = 1000) -> float:
+    """Return the AUC by person, from at most so many records of each; people of all clients together."""
+    people = []
+    for scores, member, subject in answers:
+        assert subject is not None
+        few = (subject[:, None] == subject[None]).tril(-1).sum(1) < most
+        people.append(by_subject(scores[few], member[few], subject[few])[:2])
+    return auc(*(torch.cat(part) for part in zip(*people, strict=True)))
+
+
+def interval(values: Sequence[float]) -> list[float]:
+    """Return the mean of runs with its 95 % t-interval."""
+    mean = statistics.fmean(values)
+    if len(values) == 1:
+        return [round(mean, 4)]
+    half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return [round(mean, 4), round(mean - half, 4), round(mean + half, 4)]
+
+
+def summary(paths: Sequence[Path]) -> dict[str, Any]:
+    """Return mean and interval over runs of every metric by attack, and of the accuracy."""
+    cells = [dict(np.load(path)) for path in paths]
+    attacks = [name for name in (*ATTACKS, *UNDER_SUMS) if name not in cells[0]["refused"].tolist()]
+    table = {}
+    for name in attacks:
+        runs = [values_of(cell, name) for cell in cells]
+        metrics = [metric for metric in runs[0] if all(metric in run for run in runs)]
+        table[name] = {metric: interval([run[metric] for run in runs]) for metric in metrics}
+    quality = [metric for metric in cells[0] if metric.startswith("utility/")]
+    return {
+        "runs": len(cells),
+        "utility": {metric[8:]: interval([float(cell[metric]) for cell in cells]) for metric in quality},
+        "attacks": table,
+    }
+
+
+def make_table(arguments: argparse.Namespace) -> None:
+    """Compute the cells in turns of a seed for all, and write the table after each."""
+    done: dict[tuple[str, str], list[Path]] = {}
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
+        for defence in arguments.defences:
+            for name in arguments.settings:
+                before = time.process_time()
+                done.setdefault((name, defence), []).append(cell_of(arguments.store, name, defence, seed))
+                part = summary(done[name, defence])
+                best = {attack: values["auc"][0] for attack, values in part["attacks"].items()}
+                print(name, defence, seed, f"{time.process_time() - before:.0f} s", best, flush=True)
+                if arguments.write:
+                    stored = json.loads(arguments.write.read_text()) if arguments.write.is_file() else {}
+                    stored.setdefault(name, {})[defence] = part
+                    arguments.write.write_text(json.dumps(stored, indent=1) + "\n")
 
 
 def time_products() -> None:
     """Print the CPU time per record of the two ways to compute products of gradients."""
-    spaces = {name: load(SETTINGS[name].data["name"]).space for name in ("adult", "cifar10")}
+    spaces = {name: load(SETTINGS[name].data["name"]).space for name in ("adult", "cifar10-1")}
     for name, space in spaces.items():
         model = network_of(SETTINGS[name], space, 0)
         params, draw = parameters_of(model), fork(0, "products")
@@ -272,40 +389,23 @@ def time_products() -> None:
 
 
 def main() -> None:
-    """Run one setting and print its table."""
+    """Compute a table, or time products."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("setting", choices=[*SETTINGS, "subjects", "products"])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--write", type=Path)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("products")
+    table = commands.add_parser("table")
+    table.add_argument("store", type=Path)
+    table.add_argument("--settings", nargs="+", default=list(REPORTED), choices=SETTINGS)
+    table.add_argument("--defences", nargs="+", default=["none"], choices=DEFENCES)
+    table.add_argument("--seeds", type=int, default=5)
+    table.add_argument("--first", type=int, default=0)
+    table.add_argument("--write", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if arguments.setting == "products":
-        return time_products()
-    if arguments.setting == "subjects":
-        people = by_writer(arguments.seeds)
-        for name, questions in people.items():
-            print(name, {question: round(statistics.fmean(values), 3) for question, values in questions.items()})
-        if arguments.write:
-            arguments.write.write_text(json.dumps(people, indent=1) + "\n")
-        return None
-    setting, rows, trained = SETTINGS[arguments.setting], [], 0.0
-    for seed in range(arguments.seeds):
-        before = time.process_time()
-        transcript, truth = run_of(setting, seed)
-        trained += time.process_time() - before
-        rows += measured(transcript, truth, seed)
-    table = summary(rows)
-    print(f"{arguments.setting}: training {trained / arguments.seeds:.1f} s a run")
-    for row in table:
-        rate = "" if row["tpr_at_1pct_fpr"] is None else f"{row['tpr_at_1pct_fpr']:.3f}"
-        error = 0.0 if row["error"] is None else row["error"]
-        cost = row["cpu_ms_per_record"]
-        print(f"{row['role']:20} {row['attack']:34} {row['auc']:.3f} +- {error:.3f} {rate:6} {cost:8.3f} ms")
-    if arguments.write:
-        stored = json.loads(arguments.write.read_text()) if arguments.write.is_file() else {}
-        stored[arguments.setting] = {"rounds": setting.rounds, "clients": CLIENTS, "attacked": ATTACKED,
-                                     "seeds": arguments.seeds, "members": setting.members, "rows": table}  # fmt: skip
-        arguments.write.write_text(json.dumps(dict(sorted(stored.items())), indent=1) + "\n")
+    if arguments.command == "products":
+        time_products()
+    else:
+        make_table(arguments)
 
 
 if __name__ == "__main__":

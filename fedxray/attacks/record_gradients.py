@@ -2,8 +2,9 @@
 
 Products with each other (`gradients_at`): in a network of dense layers the gradient of one example at a layer is the
 outer product of the layer's input a and the gradient e of the loss at its output. So two gradients have the inner
-product (a_i . a_j + 1)(e_i . e_j), where the 1 is the bias, and none of them is ever formed. Other networks have their
-gradients computed block by block; all of it in float64.
+product (a_i . a_j + 1)(e_i . e_j), where the 1 is the bias, and none of them is ever formed. Networks with convolutions
+have the gradients of these layers formed, where they are few enough to be held; other networks have whole gradients
+computed block by block. All products are in float64.
 
 Products with given directions and squared lengths (`record_products`), in the type of the records: one backward pass of
 the summed loss gives e for all records and layers; with the layer's input h that is enough:
@@ -22,7 +23,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -56,11 +57,7 @@ GradientsAt = Callable[[Params, Params], RecordGradients]  # of the parameters a
 def gradients_at(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> GradientsAt:
     """Return the gradients of examples x [examples, ...] with targets y [examples] as a function of the model."""
     if stacked_layers(model) is None:
-        return lambda params, buffers: _InBlocks(
-            params=params,
-            examples=len(x),
-            rows=lambda at: example_gradients(model, loss, params, buffers, x[at], y[at]),
-        )
+        return _general_gradients_at(model, loss, x, y)
     layers_at = layers_of(model, loss, x.double(), y.double() if y.is_floating_point() else y)
     rows = x.double().flatten(1)
     inputs = rows @ rows.T  # of the first layer, which all models share
@@ -186,6 +183,84 @@ class _InBlocks(RecordGradients):
         return torch.cat([self.rows(block) @ vector for block in self._blocks()])
 
 
+ENTRIES_HELD = 25_000_000  # of formed gradients of convolutions and the like
+
+
+def _general_gradients_at(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> GradientsAt:
+    """Return the gradients of a network of any layers: layer by layer where all are known, else in blocks."""
+    calls_at = _calls_at(model, loss)
+
+    def gradients(params: Params, buffers: Params) -> RecordGradients:
+        pieces: list[list[_LayerPart]] = []
+        for at in () if calls_at is None else torch.arange(len(x)).split(RECORDS_AT_ONCE):
+            calls = calls_at(params, buffers, x[at], y[at])
+            formed = sum(_size(call.layer) for call, _ in calls or () if not _is_plain(call))
+            if calls is None or len(x) * formed > ENTRIES_HELD:
+                pieces.clear()
+                break
+            pieces.append([_layer_part(call, slope, buffers) for call, slope in calls])
+        if pieces:
+            return _ByParts(parts=tuple(map(_joined, zip(*pieces, strict=True))))
+        rows = partial(example_gradients, model, loss, params, buffers)
+        return _InBlocks(params=params, examples=len(x), rows=lambda at: rows(x[at], y[at]))
+
+    return gradients
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LayerPart:
+    """The gradients of one layer: left and right factors of a dense layer with a bias, or rows, float64."""
+
+    names: tuple[str, ...]  # of its parameters: weight, then bias if any
+    slope: Tensor | None  # of a dense layer [examples, outputs]
+    rows: Tensor  # its input, with a 1 for a bias [examples, inputs (+ 1)], or whole gradients [examples, parameters]
+
+    def inner(self, other: _LayerPart) -> Tensor:
+        """Return the inner products [examples, examples]."""
+        products = self.rows @ other.rows.T
+        return products if self.slope is None or other.slope is None else products * (self.slope @ other.slope.T)
+
+    def along(self, direction: Params) -> Tensor:
+        """Return the inner products with one direction [examples]."""
+        parts = [direction[name].double() for name in self.names]
+        if self.slope is None:
+            return self.rows @ torch.cat([part.flatten() for part in parts])
+        across = torch.cat([part.reshape(self.slope.shape[1], -1) for part in parts], 1)  # [outputs, inputs (+ 1)]
+        return (self.slope * (self.rows @ across.T)).sum(1)
+
+
+def _layer_part(call: _Call, slope: Tensor, buffers: Params) -> _LayerPart:
+    names = tuple(f"{call.prefix}{name}" for name, _ in call.layer.named_parameters())
+    if _is_plain(call):
+        ones = [torch.ones_like(slope[:, :1])] * (len(names) - 1)
+        return _LayerPart(names=names, slope=slope.double(), rows=torch.cat([call.into, *ones], 1).double())
+    formed = [torch.cat([part[name].flatten(1) for name in names], 1) for part in _formed(call, slope, buffers)]
+    return _LayerPart(names=names, slope=None, rows=torch.cat(formed).double())
+
+
+def _joined(pieces: Sequence[_LayerPart]) -> _LayerPart:
+    """Return the gradients of one layer of all examples."""
+    slopes = [piece.slope for piece in pieces if piece.slope is not None]
+    rows = torch.cat([piece.rows for piece in pieces])
+    return replace(pieces[0], slope=torch.cat(slopes) if slopes else None, rows=rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ByParts(RecordGradients):
+    """Gradients of a network whose layers are all known, layer by layer."""
+
+    parts: tuple[_LayerPart, ...]
+
+    def inner(self, other: RecordGradients) -> Tensor:
+        """Return the sum of the layers' inner products."""
+        assert isinstance(other, _ByParts)
+        return torch.stack([left.inner(right) for left, right in zip(self.parts, other.parts, strict=True)]).sum(0)
+
+    def along(self, direction: Params) -> Tensor:
+        """Return the inner products with a direction."""
+        return torch.stack([part.along(direction) for part in self.parts]).sum(0)
+
+
 # Products with directions
 
 ENTRIES_AT_ONCE = 20_000_000  # numbers of patches or gradients held at a time
@@ -247,8 +322,15 @@ class _Call:
     out: Tensor
 
 
-def _by_layers(model: nn.Module, loss: str) -> Attempt | None:
-    """Return the products by layers; None where a trainable parameter belongs to no known layer or to several."""
+# Parameters, buffers and records in; every layer's call with the gradient at its output, or None, out
+CallsAt = Callable[[Params, Params, Tensor, Tensor], list[tuple[_Call, Tensor]] | None]
+
+
+def _calls_at(model: nn.Module, loss: str) -> CallsAt | None:
+    """Return what records all layers' calls; None where a trainable parameter belongs to no known layer or to several.
+
+    It returns None where a layer is used twice, or read without being called.
+    """
     network, measure = copy.deepcopy(model).eval(), example_loss(loss)
     known = {f"{name}." if name else "": layer for name, layer in network.named_modules() if _is_known(layer)}
     covered = {f"{prefix}{name}" for prefix, layer in known.items() for name, _ in layer.named_parameters()}
@@ -263,25 +345,46 @@ def _by_layers(model: nn.Module, loss: str) -> Attempt | None:
     for prefix, layer in known.items():
         layer.register_forward_hook(partial(note, prefix))
 
+    def calls_at(params: Params, buffers: Params, x: Tensor, y: Tensor) -> list[tuple[_Call, Tensor]] | None:
+        calls.clear()
+        leaves = each(lambda value: value.detach().requires_grad_(), params)
+        with torch.enable_grad():
+            total = measure(functional_call(network, ({**leaves, **buffers},), (x,)), y).sum()
+            if sorted(call.prefix for call in calls) != sorted(known):
+                return None
+            slopes = torch.autograd.grad(total, [call.out for call in calls])
+        found = list(zip(calls, slopes, strict=True))
+        calls.clear()
+        return found
+
+    return calls_at
+
+
+def _by_layers(model: nn.Module, loss: str) -> Attempt | None:
+    """Return the products by layers; None where not all layers are known."""
+    calls_at = _calls_at(model, loss)
+    if calls_at is None:
+        return None
+
     def attempt(
         params: Params, buffers: Params, x: Tensor, y: Tensor, directions: Sequence[Params]
     ) -> tuple[Tensor, Tensor] | None:
         pieces = []
-        leaves = each(lambda value: value.detach().requires_grad_(), params)
         for part, target in zip(x.split(RECORDS_AT_ONCE), y.split(RECORDS_AT_ONCE), strict=True):
-            calls.clear()
-            with torch.enable_grad():
-                total = measure(functional_call(network, ({**leaves, **buffers},), (part,)), target).sum()
-                if sorted(call.prefix for call in calls) != sorted(known):
-                    return None  # a layer that is used twice, or read without being called
-                slopes = torch.autograd.grad(total, [call.out for call in calls])
-            by_layer = [_of_layer(call, slope, buffers, directions) for call, slope in zip(calls, slopes, strict=True)]
+            calls = calls_at(params, buffers, part, target)
+            if calls is None:
+                return None
+            by_layer = [_of_layer(call, slope, buffers, directions) for call, slope in calls]
             pieces.append([torch.stack(values).sum(0) for values in zip(*by_layer, strict=True)])
-        calls.clear()
         dots, squares = (torch.cat(values) for values in zip(*pieces, strict=True))
         return dots, squares
 
     return attempt
+
+
+def _is_plain(call: _Call) -> bool:
+    """Return whether this is a dense layer that sees one place of each record."""
+    return isinstance(call.layer, nn.Linear) and call.into.ndim == 2
 
 
 def _is_known(layer: nn.Module) -> bool:
@@ -296,7 +399,7 @@ def _is_known(layer: nn.Module) -> bool:
 def _of_layer(call: _Call, slope: Tensor, buffers: Params, directions: Sequence[Params]) -> tuple[Tensor, Tensor]:
     """Return the part of one layer in inner products [records, directions] and squared lengths [records]."""
     weight, bias = f"{call.prefix}weight", f"{call.prefix}bias"
-    if isinstance(call.layer, nn.Linear) and call.into.ndim == 2:
+    if _is_plain(call):
         along = [functional.linear(call.into, one[weight], one.get(bias)) for one in directions]
         inputs = call.into.square().sum(1) + (0.0 if call.layer.bias is None else 1.0)
         return torch.stack([(slope * part).sum(1) for part in along], 1), slope.square().sum(1) * inputs
@@ -321,9 +424,13 @@ def _formed(call: _Call, slope: Tensor, buffers: Params) -> Iterator[dict[str, T
         yield dict(zip(names, _gradients(call.layer, into, part, statistics), strict=False))
 
 
+def _size(layer: nn.Module) -> int:
+    return sum(value.numel() for value in layer.parameters())
+
+
 def _entries(layer: nn.Module, slope: Tensor) -> int:
     """Return the largest number of entries that one record's gradient of a layer, or its patches, take."""
-    size = sum(value.numel() for value in layer.parameters())
+    size = _size(layer)
     if not isinstance(layer, nn.Conv2d):
         return size
     return max(size, slope[0, 0].numel() * layer.weight[0].numel())
