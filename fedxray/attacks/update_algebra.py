@@ -19,8 +19,9 @@ products alone. A second pass has the estimated coefficients in G.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -73,6 +74,11 @@ class RoundProducts:
 
     gram: tuple[tuple[Tensor, ...], ...]  # by two points [values * records, values * records]
     along: tuple[Tensor, ...]  # by point [values * records]
+
+
+ProductsOf = Callable[[Observation], RoundProducts]
+POINTS = 2  # of the way of an update
+ENTRIES_HELD = 20_000_000  # of products of all rounds, between two passes
 
 
 def round_products(gradients: GradientsAt, seen: Observation) -> RoundProducts:
@@ -134,22 +140,26 @@ def estimates(
     `gradients` are those of every record under every value, the first value of all records first.
     """
     kappa, ridge = USUAL
-    (first,) = normal_equations(gradients, messages, unknowns, unknowns.prior, [kappa])
+    products_of: ProductsOf = partial(round_products, gradients)
+    if POINTS**2 * unknowns.prior.numel() ** 2 * len(messages.rounds) <= ENTRIES_HELD:
+        held = {seen.round: products_of(seen) for seen in messages.rounds}
+        products_of = lambda seen: held[seen.round]  # noqa: E731
+    (first,) = normal_equations(products_of, messages, unknowns, unknowns.prior, [kappa])
     present = unknowns.coefficients(first.solve(unknowns, ridge)).clamp(0, 1)
     kappas = sorted({kappa for kappa, _ in strengths})
-    normals = dict(zip(kappas, normal_equations(gradients, messages, unknowns, present, kappas), strict=True))
+    normals = dict(zip(kappas, normal_equations(products_of, messages, unknowns, present, kappas), strict=True))
     return [unknowns.coefficients(normals[kappa].solve(unknowns, ridge)) for kappa, ridge in strengths]
 
 
 def normal_equations(
-    gradients: GradientsAt, messages: Messages, unknowns: Unknowns, present: Tensor, kappas: Sequence[float]
+    products_of: ProductsOf, messages: Messages, unknowns: Unknowns, present: Tensor, kappas: Sequence[float]
 ) -> list[Normal]:
     """Return the normal equations of every kappa, with the nuisance of the present coefficients [records, values]."""
     size = unknowns.prior.shape[0] * unknowns.directions.shape[1]
     information = [unknowns.prior.new_zeros((size, size)) for _ in kappas]
     pull = [unknowns.prior.new_zeros(size) for _ in kappas]
     for seen in messages.rounds:
-        system = reduced(round_products(gradients, seen), messages, unknowns, present)
+        system = reduced(products_of(seen), messages, unknowns, present)
         for place, kappa in enumerate(kappas):
             more, ahead = system.without_nuisance(kappa, 1 + messages.missing)
             information[place] += more

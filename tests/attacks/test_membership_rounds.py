@@ -16,6 +16,9 @@ from fedxray.adversary.view import Observation, View
 from fedxray.attacks import membership
 from fedxray.attacks.base import Attack
 from fedxray.attacks.membership import (
+    IN_UPDATES,
+    OUTSIDERS,
+    USUAL_DISTANCE,
     MembershipBest,
     MembershipCosine,
     MembershipFedmia,
@@ -29,6 +32,8 @@ from fedxray.attacks.membership import (
     chosen_rounds,
     normal_scores,
     reference_models,
+    trusted,
+    with_outsiders,
 )
 from fedxray.data.dataset import Records
 from fedxray.errors import Refused
@@ -365,10 +370,38 @@ def test_the_reference_score_is_the_difference_of_losses() -> None:
 def test_the_combination_adds_normal_scores() -> None:
     view = seen_by()
     parts = [MembershipLoss(), MembershipCosine(), MembershipReference()]
-    wanted = sum(normal_scores(scores_of(part, view)) for part in parts) / 3
+    ranks = [normal_scores(scores_of(part, view)) for part in parts]
     found = MembershipBest().run(view, generator=fork(0))
-    assert torch.allclose(found.tensors["scores"], torch.as_tensor(wanted), atol=1e-6)
-    assert found.facts["parts"] == [part.name for part in parts]
+    wider, public = with_outsiders(view), view.grants.public_records
+    assert wider is not None and public is not None
+    in_updates = scores_of(IN_UPDATES, wider)
+    weights, known = in_updates[: len(in_updates) - min(len(public), OUTSIDERS)], in_updates[len(ranks[0]) :]
+    examples = view.observations[0].examples
+    assert examples is not None and len(weights) == len(ranks[0])
+    trust = trusted(weights, known, min(1.0, examples / len(weights)))
+    wanted = USUAL_DISTANCE * normal_scores(torch.stack(ranks).mean(0)) + trust * normal_scores(weights)
+    assert torch.allclose(found.tensors["scores"], wanted, atol=1e-5)
+    assert found.facts["parts"] == [*(part.name for part in parts), "membership-from-updates"]
+    assert found.facts["trust"] == pytest.approx(trust) and trust > 1  # a single client's records stand out
+
+
+def test_weights_like_those_of_outsiders_are_not_trusted() -> None:
+    draw = fork(0, "trust")
+    trust = []
+    for distance in (0.0, 1.0, 3.0):
+        inside = torch.arange(3000) % 3 == 0
+        weights = normal_like(torch.empty(3000), draw) + distance * inside
+        trust.append(trusted(weights, normal_like(torch.empty(20_000), draw), 1 / 3))
+    assert trust[0] < 0.1 and trust[1] == pytest.approx(1.0 * (1 + 2 / 9) ** 0.5, rel=0.2)
+    assert trust[2] == pytest.approx(3.0 * (1 + 2.0) ** 0.5, rel=0.2)
+    assert trusted(-torch.ones(50), torch.zeros(50), 0.5) == 0
+
+
+def test_messages_of_another_client_are_trusted_far_less() -> None:
+    view, other = seen_by(), seen_by(client=0)
+    crossed = replace(view, grants=replace(view.grants, target_records=other.grants.target_records))
+    own, wrong = (MembershipBest().run(one, generator=fork(0)).facts["trust"] for one in (view, crossed))
+    assert wrong < own / 3
 
 
 def test_the_combination_leaves_out_what_cannot_be_seen() -> None:

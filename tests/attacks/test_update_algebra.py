@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -82,7 +84,8 @@ def test_sums_equal_those_of_explicit_covariances(values: int, kind: str, step: 
     unknowns = unknowns_of(values)
     present = torch.rand((RECORDS, values), generator=fork(3), dtype=torch.float64)
     messages = Messages(rounds=[observation(0, kind), observation(1, kind)], step=step, missing=missing)
-    quick = normal_equations(gradients_at(NETWORK, "cross-entropy", x, y), messages, unknowns, present, [1e-2, 0.5])
+    products_of = partial(round_products, gradients_at(NETWORK, "cross-entropy", x, y))
+    quick = normal_equations(products_of, messages, unknowns, present, [1e-2, 0.5])
     for normal, kappa in zip(quick, [1e-2, 0.5], strict=True):
         information, pull = by_covariances(messages, unknowns, present, kappa, x, y)
         assert torch.allclose(normal.information, information, rtol=1e-6)
@@ -147,7 +150,9 @@ def test_permuting_records_permutes_and_updates_enter_linearly() -> None:
     for update in (one.update, two.update, half):
         seen = Observation(round=0, start=one.start, update=update, kind="gradient", contributors=(0,), examples=None)
         at = gradients_at(NETWORK, "cross-entropy", x, y)
-        (normal,) = normal_equations(at, Messages(rounds=[seen], step=0.2), unknowns, unknowns.prior, [1e-2])
+        (normal,) = normal_equations(
+            partial(round_products, at), Messages(rounds=[seen], step=0.2), unknowns, unknowns.prior, [1e-2]
+        )
         pulls.append(normal.pull)
     assert torch.allclose((pulls[0] + pulls[1]) / 2, pulls[2])
 
