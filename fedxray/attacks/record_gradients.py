@@ -191,20 +191,27 @@ def _general_gradients_at(model: nn.Module, loss: str, x: Tensor, y: Tensor) -> 
     calls_at = _calls_at(model, loss)
 
     def gradients(params: Params, buffers: Params) -> RecordGradients:
-        pieces: list[list[_LayerPart]] = []
-        for at in () if calls_at is None else torch.arange(len(x)).split(RECORDS_AT_ONCE):
-            calls = calls_at(params, buffers, x[at], y[at])
-            formed = sum(_size(call.layer) for call, _ in calls or () if not _is_plain(call))
-            if calls is None or len(x) * formed > ENTRIES_HELD:
-                pieces.clear()
-                break
-            pieces.append([_layer_part(call, slope, buffers) for call, slope in calls])
-        if pieces:
-            return _ByParts(parts=tuple(map(_joined, zip(*pieces, strict=True))))
+        parts = None if calls_at is None else _parts(partial(calls_at, params, buffers), buffers, x, y)
+        if parts is not None:
+            return _ByParts(parts=parts)
         rows = partial(example_gradients, model, loss, params, buffers)
         return _InBlocks(params=params, examples=len(x), rows=lambda at: rows(x[at], y[at]))
 
     return gradients
+
+
+def _parts(
+    calls_of: Callable[[Tensor, Tensor], list[tuple[_Call, Tensor]] | None], buffers: Params, x: Tensor, y: Tensor
+) -> tuple[_LayerPart, ...] | None:
+    """Return the gradients of every layer; None where a layer is not called once, or they are too many to be held."""
+    pieces: list[list[_LayerPart]] = []
+    for some, targets in zip(x.split(RECORDS_AT_ONCE), y.split(RECORDS_AT_ONCE), strict=True):
+        calls = calls_of(some, targets)
+        formed = sum(_size(call.layer) for call, _ in calls or () if not _is_plain(call))
+        if calls is None or len(x) * formed > ENTRIES_HELD:
+            return None
+        pieces.append([_layer_part(call, slope, buffers) for call, slope in calls])
+    return tuple(map(_joined, zip(*pieces, strict=True)))
 
 
 @dataclass(frozen=True, kw_only=True)
