@@ -128,7 +128,7 @@ ATTACKS: dict[str, Attack] = {
     "fedmia II": membership.MembershipFedmia(),
     "reference": membership.MembershipReference(),
     "reference, logit": membership.MembershipReference(scale="logit"),
-    "from-updates": MembershipFromUpdates(messages=4),
+    "from-updates": MembershipFromUpdates(),
     "best": membership.MembershipBest(),
 }
 UNDER_SUMS: dict[str, Attack] = {

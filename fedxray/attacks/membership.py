@@ -476,8 +476,8 @@ class MembershipBest(Attack):
         return of_membership(whole, facts={**facts, "trust": trust})
 
 
-LEAST_OUTSIDERS, OUTSIDERS = 20, 100  # public records put among those in question
-IN_UPDATES = MembershipFromUpdates(messages=4)
+LEAST_OUTSIDERS, OUTSIDERS = 20, 30  # public records put among those in question: more would blur the weights
+IN_UPDATES = MembershipFromUpdates()
 USUAL_DISTANCE = 0.3  # of members and others by the first three parts, in standard deviations: an AUC of 0.58
 NORMAL = NormalDist()
 FALSE = 0.05  # share of outsiders above the threshold at which trust is measured

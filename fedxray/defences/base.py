@@ -138,6 +138,9 @@ class Work:
     mixing: Mixing = "none"  # how other defences combine the examples of a batch
 
 
+Clipped = Literal["gradients", "updates"]
+
+
 class Defence(ABC):
     """Base of all defences; a subclass is a frozen keyword dataclass whose fields are its settings."""
 
@@ -158,6 +161,10 @@ class Defence(ABC):
     def after_round(self, updates: Sequence[Params]) -> Defence:
         """Return the defence of the next round, by all updates of this one; the same by default."""
         return self
+
+    def clip_of(self, what: Clipped) -> float | None:
+        """Return the norm to which gradients of examples, or updates, are clipped; None where they are not."""
+        return None
 
     @abstractmethod
     def describe(self) -> str:

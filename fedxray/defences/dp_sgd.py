@@ -232,6 +232,10 @@ class DpSgd(base.Defence):
         pairs = work.mixing == "pairs"
         return noise_for(self.epsilon, self.delta, sampling_rate(work), steps, pairs=pairs)
 
+    def clip_of(self, what: base.Clipped) -> float | None:
+        """Return the norm of gradients."""
+        return self.clip if what == "gradients" else None
+
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
         noise = f"noise multiplier {self.noise_multiplier:g}" if self.epsilon is None else f"epsilon {self.epsilon:g}"

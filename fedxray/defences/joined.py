@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fedxray.defences.base import IDENTITY, Defence, Hooks, Kept, KnownDefence, Mixing, State, Work
+from fedxray.defences.base import IDENTITY, Clipped, Defence, Hooks, Kept, KnownDefence, Mixing, State, Work
 from fedxray.errors import BadInput
 from fedxray.params import Params
 
@@ -40,6 +40,10 @@ class Joined(Defence):
         """Return the parts of the next round; only the last one's updates are those that were sent."""
         last = self.parts[-1].after_round(updates)
         return self if last is self.parts[-1] else replace(self, parts=(*self.parts[:-1], last))
+
+    def clip_of(self, what: Clipped) -> float | None:
+        """Return the smallest norm of the parts."""
+        return min((norm for part in self.parts if (norm := part.clip_of(what)) is not None), default=None)
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

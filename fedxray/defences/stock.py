@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedxray.defences.base import Defence, Hooks, KnownDefence, Work, stateless
+from fedxray.defences.base import Clipped, Defence, Hooks, KnownDefence, Work, stateless
 from fedxray.defences.noise import laplace_like
 from fedxray.errors import BadInput
 from fedxray.params import Params
@@ -206,6 +206,10 @@ class FlowerLocalDp(Defence):
         replay = Hooks(outgoing=stateless(lambda update, _: clipped(update, self.clipping_norm)))
         return Hooks(outgoing=stateless(noisy), known=KnownDefence(replay=replay, update_variance=self.deviation**2))
 
+    def clip_of(self, what: Clipped) -> float | None:
+        """Return the norm of updates."""
+        return self.clipping_norm if what == "updates" else None
+
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
         noise = f"noise of standard deviation {self.deviation:.3g}"
@@ -224,6 +228,10 @@ class FlowerFixedClipping(Defence):
         """Clip; an attacker that knows it replays the clipping."""
         clip = stateless(lambda update, _: clipped(update, self.clipping_norm))
         return Hooks(outgoing=clip, known=KnownDefence(replay=Hooks(outgoing=clip)))
+
+    def clip_of(self, what: Clipped) -> float | None:
+        """Return the norm of updates."""
+        return self.clipping_norm if what == "updates" else None
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

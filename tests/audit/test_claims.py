@@ -11,7 +11,7 @@ import pytest
 from scipy.integrate import quad
 
 from fedxray.audit.accounting import claim_lines, work_out
-from fedxray.audit.judge.claims import WEAK, Claim, canary_rows, claims_of, spell
+from fedxray.audit.judge.claims import OF_RECORDS, WEAK, Claim, canary_rows, claims_of, spell
 from fedxray.audit.plan.read import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.errors import BadInput
@@ -157,6 +157,14 @@ def test_claims_of_an_audit() -> None:
     ]
     claimed = claims_of(document(canaries=[row(0.4)]), 0.3)
     assert "The claim of 0.3 does not hold" in next(one for one in claimed if one.subject == "dp-sgd").sentence
+
+
+def test_a_claim_for_records_is_none_for_people_with_several() -> None:
+    (plain,) = claims_of(document())
+    by_person = document()["plan"] | {"data": {"name": "visits", "subject": "patient"}}
+    (claimed,) = claims_of(document(plan=by_person))
+    assert claimed.unit == "one record, not a person" and plain.unit == "one record"
+    assert OF_RECORDS in claimed.sentence and OF_RECORDS not in plain.sentence
 
 
 def test_a_table_shows_three_epsilons_side_by_side() -> None:

@@ -180,6 +180,9 @@ def spell(epsilon: float | None) -> str:
     return f"{epsilon:.2e}" if epsilon >= 1e7 else f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.3g}"
 
 
+OF_RECORDS = "It holds for single records: a person with several (subject) is protected less."
+
+
 def claims_of(document: Mapping[str, Any], configured: float | None = None) -> list[Claim]:
     """Return the claims in the results of an audit: by defence, for records and, where measured, for clients.
 
@@ -189,6 +192,7 @@ def claims_of(document: Mapping[str, Any], configured: float | None = None) -> l
     settings = {_label(part): part for part in document["plan"].get("defence") or [{"name": "none"}]}
     rows: Sequence[Mapping[str, Any]] = document.get("canaries", [])
     accounted = {row["defence"]: row for row in document["utility"]}
+    several = bool((document["plan"].get("data") or {}).get("subject"))
     claims = []
     for defence in dict.fromkeys([*accounted, *(row["defence"] for row in rows)]):
         own = [row for row in rows if row["defence"] == defence]
@@ -200,13 +204,14 @@ def claims_of(document: Mapping[str, Any], configured: float | None = None) -> l
             claims.append(
                 Claim(
                     subject=defence,
-                    unit="one record",
+                    unit="one record, not a person" if several else "one record",
                     delta=by_record[0]["delta"] if by_record else part.get("delta", DELTA),
                     rounds=rounds,
                     configured=stated if configured is None else configured,
                     accounted=epsilon,
                     how=str(promise.get("privacy") or ""),
                     measured=by_record,
+                    faults=(OF_RECORDS,) if several else (),
                 )
             )
         if by_client := tuple(row for row in own if row["unit"] == "client"):

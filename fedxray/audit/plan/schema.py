@@ -358,8 +358,10 @@ class CanariesPart(Section):
         '"gradients", "records" or "random-targets"',
         "what the canaries of a client are: random gradients, its own records, or these with random targets",
     )
-    norm: Annotated[float, Field(gt=0, le=1e9)] = key(
-        1.0, "a number above 0 and up to 1e9", "length of random updates and gradients; give the clipping norm"
+    norm: Annotated[float, Field(gt=0, le=1e9)] | None = key(
+        None,
+        "a number above 0 and up to 1e9",
+        "length of random updates and gradients; default: the norm to which the defence clips, else 1",
     )
 
 

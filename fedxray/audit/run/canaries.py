@@ -25,7 +25,7 @@ from fedxray.attacks.membership import MembershipBest
 from fedxray.audit.judge import results
 from fedxray.audit.plan.schema import CanariesPart
 from fedxray.data.dataset import Records, union
-from fedxray.defences.base import IDENTITY, ExampleGradients, Hooks, OnGradients, OnParams, State
+from fedxray.defences.base import IDENTITY, Clipped, ExampleGradients, Hooks, OnGradients, OnParams, State
 from fedxray.errors import BadInput
 from fedxray.federation.cohort import ClientJob, train_one
 from fedxray.federation.recipe import Recipe, Schedule
@@ -112,9 +112,10 @@ def put_canaries(federation: Federation, part: CanariesPart, seed: int, relabel:
     like = {name: value for name, value in parameters_of(federation.model).items() if name not in kept.params}
     entries, first = sum(value.numel() for value in like.values()), next(iter(like.values()))
 
-    def directions(count: int, *names: object) -> Tensor:
+    def directions(count: int, what: Clipped, *names: object) -> Tensor:
         drawn = torch.randn(count, entries, generator=fork(secret, *names), device="cpu").to(first)
-        scaled: Tensor = part.norm * drawn / drawn.norm(dim=1, keepdim=True)
+        norm = part.norm or federation.defence.clip_of(what) or 1.0
+        scaled: Tensor = norm * drawn / drawn.norm(dim=1, keepdim=True)
         return scaled
 
     coins = [torch.rand(part.records, generator=fork(secret, "coins", client)) < 0.5 for client in range(honest)]
@@ -124,8 +125,10 @@ def put_canaries(federation: Federation, part: CanariesPart, seed: int, relabel:
         kind=part.kind,
         like=like,
         recipe=federation.recipe,
-        updates=directions(part.clients, "canary clients"),
-        gradients=tuple(directions(part.records, "gradients", client) for client in range(honest) if by_gradient),
+        updates=directions(part.clients, "updates", "canary clients"),
+        gradients=tuple(
+            directions(part.records, "gradients", "gradients", client) for client in range(honest) if by_gradient
+        ),
         records=(),
         inside=tuple(coins) if part.records else (),
     )

@@ -22,9 +22,11 @@ from fedxray.audit.run.grid import CANARIES, Run, canary_run_id
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
-from fedxray.defences.base import Defence, Hooks, Work, stateless
+from fedxray.defences.base import Defence, Hooks, NoDefence, Work, stateless
 from fedxray.defences.dp_sgd import DpSgd
+from fedxray.defences.joined import Joined
 from fedxray.defences.noise import GaussianNoise
+from fedxray.defences.stock import FlowerFixedClipping
 from fedxray.errors import BadInput
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
@@ -95,6 +97,22 @@ def test_a_canary_client_sends_its_direction_through_the_defence_and_into_the_me
         assert float(replies[2 + index].norm()) == pytest.approx(1.0, rel=1e-5)
     (total,) = [transcript.shelf.get(m.parts).params for m in transcript.messages if m.what == "sum"]
     assert torch.allclose(flatten(total), torch.stack(list(replies.values())).mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("defence", "updates", "gradients"),
+    [
+        (NoDefence(), 1.0, 1.0),
+        (DpSgd(noise_multiplier=1.0, clip=3.0), 1.0, 3.0),
+        (FlowerFixedClipping(clipping_norm=0.2), 0.2, 1.0),
+        (Joined(parts=(DpSgd(noise_multiplier=1.0, clip=3.0), FlowerFixedClipping(clipping_norm=0.2))), 0.2, 3.0),
+    ],
+)
+def test_canaries_are_as_long_as_the_defence_allows(defence: Defence, updates: float, gradients: float) -> None:
+    canaries = federation_of({"clients": 2, "records": 4}, defence).planted
+    assert isinstance(canaries, Canaries)
+    assert canaries.updates.norm(dim=1).tolist() == pytest.approx([updates] * 2, rel=1e-5)
+    assert canaries.gradients[0].norm(dim=1).tolist() == pytest.approx([gradients] * 4, rel=1e-5)
 
 
 @pytest.mark.parametrize(("scale", "norm"), [(1.0, 1.0), (3.0, 1.0), (2.0, 4.0)])
