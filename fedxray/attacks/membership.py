@@ -467,6 +467,7 @@ class MembershipBest(Attack):
             return of_membership(total, facts=facts)
         found = context.run(IN_UPDATES, wider)
         if found.status != "ok":
+            context.stages.pop()  # an answer that is not used raises no doubts
             return of_membership(total, facts=facts)
         weights, known = found.tensors["scores"].tensor_split([len(asked(view))])
         members = min(1.0, found.facts["prior"] * len(found.tensors["scores"]) / len(weights))
