@@ -20,6 +20,7 @@ from fedxray.metrics.table import METRICS
 from fedxray.reproduce.base import REPRODUCTIONS
 from fedxray.reproduce.document import read as read_reproduction
 from fedxray.reproduce.pages import heading, sheets
+from fedxray.reproduce.scoreboard import PAPERS as PAPER_PAGES, page as scoreboard
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "_build"))
 from lmra_page import choices, tables as local_models
@@ -55,13 +56,6 @@ and commits that computed it and every single value. [Reproductions](../reproduc
 This page is built from the JSON files by `docs/generate.py`.
 
 """
-PAPER_PAGES = {
-    "dlf": "Dimitrov et al. 2022 (DLF)",
-    "awa": "Song et al. 2023 (AWA)",
-    "aia": "Diana et al. 2025 (AIA)",
-    "lmra": "Driouich et al. (LMRA)",
-    "curious": '"curious client" (2024)',
-}
 
 
 def attack_matrix() -> str:
@@ -133,6 +127,7 @@ def generated() -> dict[str, str]:
         "attacks.md": attack_matrix(),
         "settings.md": settings(),
         "results/README.md": RESULTS_OPENING + _measured(),
+        "papers/scoreboard.md": scoreboard([read_reproduction(path) for path in sorted(RESULTS.glob("*.json"))]),
     }
 
 

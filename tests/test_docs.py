@@ -32,7 +32,8 @@ from fedxray.reproduce.base import REPRODUCTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-GENERATED = {DOCS / path for path in ("attacks.md", "plan-reference.md", "settings.md", "results/README.md")}
+BUILT = ("attacks.md", "plan-reference.md", "settings.md", "results/README.md", "papers/scoreboard.md")
+GENERATED = {DOCS / path for path in BUILT}
 COMMITTED = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -112,7 +113,7 @@ def test_every_reproduction_is_listed() -> None:
 
 
 def test_pages_on_papers_are_short() -> None:
-    lengths = {page.name: len(text_of(page).split()) for page in DOCS.glob("papers/*.md")}
+    lengths = {page.name: len(text_of(page).split()) for page in set(DOCS.glob("papers/*.md")) - GENERATED}
     assert lengths and {name: words for name, words in lengths.items() if words > 2000} == {}
 
 

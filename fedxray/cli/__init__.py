@@ -167,7 +167,12 @@ def report(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="A name of `fedxray list reproductions`.", metavar="NAME")],
+    name: Annotated[
+        str | None, typer.Argument(help="A name of `fedxray list reproductions`.", metavar="[NAME]")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All reproductions, and the scoreboard of their claims; continues by itself.")
+    ] = False,
     scale: Annotated[
         str, typer.Option("--scale", help="small (minutes to hours, see --dry-run) or paper (the published settings).")
     ] = "small",
@@ -192,10 +197,16 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Reproduce a published table: run its rows as audits, print our numbers beside the paper's."""
-    from fedxray.cli.reproduce import run_reproduction
+    from fedxray.cli.reproduce import run_all, run_reproduction
+    from fedxray.errors import BadInput
     from fedxray.reproduce.base import Request
 
     asked = Request(scale=scale, clients=clients, seeds=seeds, controls=not no_controls)
+    if (name is None) != every or (every and (row or columns)):
+        remedy = "Give one of them; --row and --columns belong to one NAME."
+        raise BadInput("reproduce", expected="either NAME or --all", got="neither, or both", remedy=remedy)
+    if name is None:
+        raise typer.Exit(run_all(asked, out, engine, jobs, dry_run, quiet))
     raise typer.Exit(run_reproduction(name, asked, row or [], columns, out, engine, jobs, resume, dry_run, quiet))
 
 

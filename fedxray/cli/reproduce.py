@@ -50,7 +50,8 @@ def run_reproduction(
     asked = job(name, request, tuple(rows), names)
     folder = out if out is not None else Path("fedxray-out", name)
     if dry_run:
-        return _print_needs(asked, engine, jobs)
+        _print_needs(asked, engine, jobs)
+        return 0
     try:
         with row_progress(quiet) as progress:
             ended = reproduce(asked, folder, engine=engine, jobs=jobs, resume=resume, progress=progress)
@@ -68,22 +69,55 @@ def run_reproduction(
     return 0 if line is None else FAILED
 
 
-def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None) -> int:
-    """Print cases, time and disk of every row, without running it."""
+def run_all(request: Request, out: Path | None, engine: str, jobs: int | None, dry_run: bool, quiet: bool) -> int:
+    """Run every reproduction in a folder of its own, go on after one that cannot run, and write the scoreboard."""
+    compute_with_one_thread()
+    from fedxray.errors import BadInput
+    from fedxray.files import write_whole
+    from fedxray.reproduce.base import REPRODUCTIONS
+    from fedxray.reproduce.document import NAME, read
+    from fedxray.reproduce.run import is_reproduction, job
+    from fedxray.reproduce.scoreboard import page
+
+    folder, codes, seconds = out if out is not None else Path("fedxray-out", "all"), [], 0.0
+    for name in REPRODUCTIONS:
+        try:
+            if dry_run:
+                seconds += _print_needs(job(name, request), engine, jobs, before=f"{name} ")
+                continue
+            resume = is_reproduction(folder / name)
+            codes.append(run_reproduction(name, request, [], None, folder / name, engine, jobs, resume, False, quiet))
+        except BadInput as error:  # such as data that are not here
+            print(f"fedxray: {name}: left out: {error}", file=sys.stderr)
+            codes.append(FAILED)
+        if INTERRUPTED in codes:
+            return INTERRUPTED
+    if dry_run:
+        print(f"In total about {duration(seconds)}.")
+        return 0
+    documents = [read(folder / name) for name in REPRODUCTIONS if (folder / name / NAME).is_file()]
+    write_whole(folder / "scoreboard.md", page(documents).encode("utf-8"), "page")
+    print(f"Written: {folder / 'scoreboard.md'}")
+    return max(codes)
+
+
+def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None, before: str = "") -> float:
+    """Print cases, time and disk of every row, without running it; return the seconds of all together."""
     from fedxray.audit.run.audit import megabytes
     from fedxray.audit.run.preflight import preflight
     from fedxray.audit.workers.engines import make_engine, worker_count
     from fedxray.report.words import count
 
-    workers = worker_count(engine, jobs)
+    workers, total = worker_count(engine, jobs), 0.0
     with make_engine(engine, jobs):
         for row, plan in asked.plans().items():
             needed = preflight(plan)
+            total += needed.seconds / workers
             about = f"about {duration(needed.seconds / workers)}, {megabytes(needed.bytes)}"
-            print(f"{row:<24}{count(needed.cases, 'case')}, {about}")
+            print(f"{before + row:<24} {count(needed.cases, 'case')}, {about}")
     if asked.reproduction.plan is None:
-        print("\n".join(f"{row:<24}measured directly, without an audit" for row in asked.rows))
-    return 0
+        print("\n".join(f"{before + row:<24} measured directly, without an audit" for row in asked.rows))
+    return total
 
 
 @contextmanager

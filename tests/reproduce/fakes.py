@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fedxray.reproduce.base import Difference, Measured, Paper, Reproduction, Request, TableColumn, Unit
@@ -73,3 +74,11 @@ MEASURED = Reproduction(
     differences=(Difference(left="second", right="first", expected="above"),),
     measure=measure,
 )
+
+
+def plan_without_data(request: Request, row: str) -> dict[str, Any]:
+    """Return a plan on a file that is not there."""
+    return {**plan(request, row), "data": {"path": "absent.csv", "target": "x", "sensitive": "y"}}
+
+
+ABSENT = replace(AUDITED, name="fake-broken", plan=plan_without_data)

@@ -1,0 +1,552 @@
+"""The scoreboard: every table and figure of the five papers in one row, with the claim, our numbers and a verdict.
+
+Numbers and verdicts come from documents of reproductions alone (`reproduction.json`). A claim is tested by the order of
+columns that the paper reports and by its published numbers:
+
+- *holds*: every order is shown, and every published number lies within our interval;
+- *holds in order*: no order is reversed, and at least as many are shown as are undecided;
+- *does not hold*: orders are reversed or absent, no fewer than are shown; or, without any order, no published number is
+  met. An order is absent where our whole interval lies within the margin around 0 and off the published difference;
+- *undecided*: anything else, such as intervals that include 0, or a single unit, which has none.
+
+Where the paper says that nothing changes, an order is shown if the whole interval lies within the metric's margin.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedxray.metrics import units
+from fedxray.metrics.table import metric as metric_named
+
+Document = Mapping[str, Any]
+Verdict = Literal["holds", "holds in order", "does not hold", "undecided", "not testable here", "not measured yet"]
+VERDICTS: tuple[Verdict, ...] = (
+    "holds", "holds in order", "does not hold", "undecided", "not testable here", "not measured yet",
+)  # fmt: skip
+PAPERS = {
+    "dlf": "Dimitrov et al. 2022 (DLF)",
+    "awa": "Song et al. 2023 (AWA)",
+    "aia": "Diana et al. 2025 (AIA)",
+    "lmra": "Driouich et al. (LMRA)",
+    "curious": '"curious client" (2024)',
+}
+HEAD = ("place", "claim", "command", "scale", "clients x seeds", "ours (95 % interval), paper", "verdict")
+SHOWN = 2  # numbers or differences of a row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a table or figure says, and how our results are compared with it."""
+
+    paper: str  # the page on it
+    place: str
+    says: str
+    by: str = ""  # the reproduction; empty: none, and `why` states the reason
+    only: tuple[str, ...] = ()  # beginnings of the columns that count; default: all
+    rows: tuple[str, ...] = ()  # beginnings of the rows that count; default: all
+    metrics: tuple[str, ...] = ()
+    # Expected side of left minus right in place of the reproduction's: above, below, or same (within the margin).
+    expects: tuple[tuple[str, str, str], ...] = ()
+    searched: bool = False  # whether the claim is that a search lowers the loss
+    why: str = ""  # reason of ours for what does not hold, or cannot be tested
+
+    def counts(self, entry: Mapping[str, Any], *columns: str) -> bool:
+        """Whether an entry of a document with these columns is part of the claim."""
+        rows = entry["rows"] if "rows" in entry else [entry["row"]]
+        return (
+            (not self.only or all(column.startswith(self.only) for column in columns))
+            and (not self.rows or all(row.startswith(self.rows) for row in rows))
+            and (not self.metrics or entry["metric"] in self.metrics)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A claim with what was measured about it, in words."""
+
+    claim: Claim
+    verdict: Verdict
+    reason: str
+    scale: str = "–"
+    units: str = "–"
+    numbers: str = "–"
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of the page."""
+        claim = self.claim
+        command = f"`fedxray reproduce {claim.by}`" if claim.by else "–"
+        told = f"**{self.verdict}**" + (f": {self.reason}" if self.reason else "")
+        return claim.place, claim.says, command, self.scale, self.units, self.numbers, told
+
+
+def judge(claim: Claim, documents: Iterable[Document]) -> Judged:
+    """Return the verdict on a claim from the documents of its reproduction."""
+    if not claim.by:
+        return Judged(claim=claim, verdict="not testable here", reason=claim.why)
+    own = [content for content in documents if content["name"] == claim.by]
+    rows = [row for content in own for row in content["rows"] if claim.counts(row, row["column"]) and row["ours"]["n"]]
+    if not rows:
+        return Judged(claim=claim, verdict="not measured yet", reason="")
+    pairs = [
+        (entry, _order(claim, entry))
+        for content in own
+        for entry in content["differences"]
+        # Of a table with numbers only differences of two of them are the paper's.
+        if entry["paper"] is not None or not content["paper"]["numbers"]
+    ]
+    orders = [(entry, order) for entry, order in pairs if order is not None]
+    orders += _searches(claim, own)
+    published = [row for row in rows if row["paper"] is not None]
+    verdict, reason = _verdict([order for _, order in orders], [row["place"] for row in published])
+    if claim.why and verdict in ("does not hold", "undecided"):
+        reason = f"{reason}; {claim.why}"
+    told = [_difference(entry) for entry, _ in orders if "left" in entry] + [_number(row) for row in published]
+    told = told or [_number(row) for row in rows]
+    more = f"; {len(told) - SHOWN} more" if len(told) > SHOWN else ""
+    return Judged(
+        claim=claim,
+        verdict=verdict,
+        reason=reason,
+        scale=", ".join(sorted({content["scale"] for content in own})),
+        units=_span([row["ours"]["clients"] for row in rows]) + " x " + _span([row["ours"]["seeds"] for row in rows]),
+        numbers="; ".join(told[:SHOWN]) + more,
+    )
+
+
+def _order(claim: Claim, entry: Mapping[str, Any]) -> str | None:
+    """Return whether an order of the paper holds, is undecided or reversed; None where the paper states none."""
+    if not claim.counts(entry, entry["left"], entry["right"]):
+        return None
+    expected = next((side for left, right, side in claim.expects if (left, right) == _pair(entry)), None)
+    if expected is None:
+        order = None if claim.expects or entry["expected"] is None else entry["verdict"] or "undecided"
+        return "reversed" if order == "undecided" and _is_absent(entry) else order
+    if entry["side"] is None:
+        return "undecided"
+    if expected == "same":
+        margin = metric_named(entry["metric"]).margin
+        return "holds" if _within(entry) else "reversed" if max(entry["low"], -entry["high"]) > margin else "undecided"
+    return "undecided" if entry["side"] == "undecided" else "holds" if entry["side"] == expected else "reversed"
+
+
+def _within(entry: Mapping[str, Any]) -> bool:
+    """Return whether the whole interval of a difference lies within the margin of its metric around 0."""
+    return entry["low"] is not None and max(-entry["low"], entry["high"]) <= metric_named(entry["metric"]).margin
+
+
+def _is_absent(entry: Mapping[str, Any]) -> bool:
+    return _within(entry) and entry["paper"] is not None and not entry["low"] <= entry["paper"] <= entry["high"]
+
+
+def _pair(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Return both sides of a difference: the columns, or of one column the rows."""
+    if entry["left"] == entry["right"]:
+        return entry["rows"][0], entry["rows"][1]
+    return entry["left"], entry["right"]
+
+
+def _searches(claim: Claim, own: Sequence[Document]) -> list[tuple[Mapping[str, Any], str]]:
+    """Return for every search whether its lowest loss is below that of its starts."""
+    if not claim.searched:
+        return []
+    losses = {
+        (entry["row"], entry["column"], entry["seed"], entry["client"]): entry
+        for content in own
+        for entry in content.get("searches", ())
+        if entry.get("loss_of_starts") is not None
+    }
+    return [(entry, "holds" if entry["loss"] < entry["loss_of_starts"] else "reversed") for entry in losses.values()]
+
+
+def _verdict(orders: Sequence[str], places: Sequence[str | None]) -> tuple[Verdict, str]:
+    """Return the verdict and its count; the rule is at the top of the file."""
+    count, met = Counter(orders), Counter(places)
+    shown, against, open_ = count["holds"], count["reversed"], count["undecided"]
+    parts = []
+    if orders:
+        parts.append(f"{shown} of {len(orders)} orders shown, {against} reversed or absent")
+    if places:
+        parts.append(f"{met['around']} of {len(places)} numbers within our interval")
+    reason = ", ".join(parts) or "no order or number of the paper to compare with"
+    if not orders and not any(places):
+        return "undecided", reason
+    if not open_ and not against and met["around"] == len(places):
+        return "holds", reason
+    if not orders:
+        return ("does not hold" if not met["around"] else "undecided"), reason
+    if not against and shown >= max(1, open_):
+        return "holds in order", reason
+    return ("does not hold" if against and against >= shown else "undecided"), reason
+
+
+def _difference(entry: Mapping[str, Any]) -> str:
+    metric, (first, second) = entry["metric"], _pair(entry)
+    within = units.between(entry["low"], entry["high"], metric, sign=True)
+    ours = f"{units.value(entry['mean'], metric, sign=True)} ({within})"
+    paper = "" if entry["paper"] is None else f", paper {units.value(entry['paper'], metric, sign=True)}"
+    return f"{first} − {second}, {metric}: {ours}{paper}"
+
+
+def _number(row: Mapping[str, Any]) -> str:
+    metric, ours = row["metric"], row["ours"]
+    told = f"{units.value(ours['mean'], metric)} ({units.between(ours['low'], ours['high'], metric)})"
+    paper = "" if row["paper"] is None else f", paper {units.value(row['paper']['mean'], metric)}"
+    return f"{row['row']} {row['column']}, {metric}: {told}{paper}"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def page(documents: Sequence[Document]) -> str:
+    """Return the page, with one table for each paper."""
+    judged = [judge(claim, documents) for claim in CLAIMS]
+    count = Counter(one.verdict for one in judged)
+    total = ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS)
+    parts = [f"# Scoreboard\n\n{len(judged)} claims: {total}.\n\n{OPENING}"]
+    for paper, title in PAPERS.items():
+        own = [HEAD, ("---",) * len(HEAD), *(one.cells() for one in judged if one.claim.paper == paper)]
+        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in own)
+        parts.append(f"## {title}\n\n{table}\n")
+    return "\n".join(parts)
+
+
+OPENING = """Every table and figure of the five papers. Numbers and verdicts follow from stored results of
+`fedxray reproduce`. *Holds*: every order of columns is shown by a paired interval, and every published number lies
+within ours. *Holds in order*: no order is reversed, and at least as many are shown as are undecided. *Does not hold*:
+orders are reversed, or absent (within the margin around 0 and off the published difference), no fewer than are shown,
+or no number is met. *Undecided*: everything else. This page is built by
+`docs/generate.py`; `fedxray reproduce --all` builds it from its own runs.
+"""
+METHOD, SETTINGS, PICTURES = "a drawing of the method", "it lists settings", "pictures without a number"
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(paper="dlf", place="Figure 1", says="Overview of the attack.", why=METHOD),
+    Claim(
+        paper="dlf",
+        place="Table 1",
+        says="Simulating the client's epochs with an order-invariant prior reconstructs more images than without it, "
+        "and both more than an attack on FedSGD.",
+        by="dlf-table1",
+        why="few writers, and networks drawn by us: the spread over networks is as large as the gap",
+    ),
+    Claim(
+        paper="dlf",
+        place="Table 2",
+        says="Interpolated label counts are more accurate than those from either end of the round.",
+        by="dlf-table2",
+    ),
+    Claim(
+        paper="dlf",
+        place="Table 3",
+        says="With inferred labels the attack still reconstructs more than attacks on FedSGD.",
+        by="dlf-table3",
+        why="four writers",
+    ),
+    Claim(paper="dlf", place="Figure 2", says="Reconstructions of Table 3.", why=PICTURES),
+    Claim(
+        paper="dlf",
+        place="Table 4",
+        says="Of the order-invariant priors the mean of squares does best.",
+        by="dlf-table4",
+    ),
+    Claim(
+        paper="dlf",
+        place="Figure 3",
+        says="The matched average over epochs is better than any single epoch.",
+        by="dlf-averaging",
+    ),
+    Claim(paper="dlf", place="Table 6", says="Defences lower quality, noise most.", by="dlf-defences"),
+    Claim(paper="dlf", place="Table 7", says="Trained networks leak less than fresh ones.", by="dlf-trained"),
+    Claim(paper="dlf", place="Table 8", says="Knowing the labels of every batch helps.", by="dlf-order"),
+    Claim(
+        paper="dlf", place="Table 5", says="Details of the appendix.", why="the table is not in the text that we have"
+    ),
+    Claim(paper="awa", place="Table 1", says="The four cases.", why=SETTINGS),
+    Claim(paper="awa", place="Table 2", says="Ranges of the search.", why=SETTINGS),
+    Claim(paper="awa", place="Table 3", says="Weights that the search chose.", why=SETTINGS),
+    Claim(
+        paper="awa",
+        place="Figure 1",
+        says="Over 50 trials of Bayesian optimisation the smallest loss keeps falling.",
+        by="awa-search",
+        searched=True,
+    ),
+    Claim(paper="awa", place="Figure 2", says="Reconstructions of Table 4.", why=PICTURES),
+    Claim(
+        paper="awa",
+        place="Table 4",
+        says="Weighted layers (AWA) reconstruct better than AGIC and DLG in all four cases.",
+        by="awa-table4",
+    ),
+    Claim(paper="awa", place="Figure 3", says="Reconstructions after 3,000 steps.", why=PICTURES),
+    Claim(
+        paper="awa",
+        place="Figure 4",
+        says="More steps keep helping; SSIM exceeds 0.9 within 1,500 steps.",
+        by="awa-iterations",
+        why="one group of images, which has no interval",
+    ),
+    Claim(
+        paper="awa",
+        place="Contribution 3",
+        says="Updates of all stages of training can be inverted.",
+        by="awa-stages",
+        expects=(("after-0", "after-4", "same"),),
+        why="one group of images; there the stages differ much",
+    ),
+    Claim(
+        paper="aia",
+        place="Figure 1",
+        says="From gradients attributes are told at chance on regression with 256 records or more; from the optimal "
+        "local model 30 points better.",
+        by="aia-regression-dataset-size",
+    ),
+    Claim(
+        paper="aia",
+        place="Figure 2",
+        says="The larger the batch, the nearer the reconstructed linear model.",
+        by="aia-regression-toy",
+        why="in single precision the error of the inverse is larger than the effect",
+    ),
+    Claim(
+        paper="aia",
+        place="Table 1",
+        says="Gradients < reconstructed model < 10 active rounds < 50 active rounds = optimal local model.",
+        by="aia-regression-table1",
+        why="six client-runs; Connecticut stands in for Louisiana",
+    ),
+    Claim(
+        paper="aia",
+        place="Table 1, Louisiana's columns",
+        says="With hundreds of columns 50 active rounds tell more than 10, and than the passive attack.",
+        by="aia-regression-width",
+    ),
+    Claim(
+        paper="aia",
+        place="Figure 3 (left)",
+        says="Accuracy rises with heterogeneity, for the model more than for gradients.",
+        by="aia-regression-heterogeneity",
+    ),
+    Claim(
+        paper="aia",
+        place="Figure 3 (centre)",
+        says="Accuracy falls slightly with the batch size and stays above gradients.",
+        by="aia-regression-batch-size",
+    ),
+    Claim(
+        paper="aia",
+        place="Figure 3 (right)",
+        says="The model does not depend on the local epochs, gradients fall to chance.",
+        by="aia-regression-epochs",
+    ),
+    Claim(
+        paper="aia",
+        place="Figure 4",
+        says="Clients with fewer records are more exposed.",
+        by="aia-regression-client-size",
+    ),
+    Claim(paper="aia", place="Section 5.2", says="50 active rounds suffice.", by="aia-regression-rounds"),
+    Claim(paper="aia", place="Section 6", says="On classification gradients tell more.", by="aia-classification"),
+    Claim(
+        paper="aia",
+        place="Table 2 (Appendix C.1)",
+        says="Linear models are reconstructed exactly.",
+        by="aia-regression-linear",
+    ),
+    Claim(
+        paper="aia",
+        place="Appendix C.2",
+        says="The starting round of the active attack was examined.",
+        by="aia-regression-start-round",
+    ),
+    Claim(
+        paper="aia",
+        place="Table 3 (Appendix C)",
+        says="DP-SGD at epsilon 1 lowers the accuracy of all attacks.",
+        by="aia-regression-dp",
+        expects=tuple((x, f"{x}, dp-sgd", "above") for x in ("grad-closed", "model", "active-50-grad", "active-50")),
+    ),
+    Claim(
+        paper="lmra",
+        place="Figure 1",
+        says="Images from the reconstructed model resemble the client's, those from gradients do not.",
+        by="lmra-images",
+    ),
+    Claim(
+        paper="lmra",
+        place="Table 1, models",
+        says="The heuristic's model is nearer to the client's optimum than the last reply and the global model.",
+        by="lmra-table1",
+        only=("heuristic", "global", "last"),
+        metrics=("zest",),
+        why="its model is the last reply within the spread of the messages, also at the paper's size",
+    ),
+    Claim(
+        paper="lmra",
+        place="Table 1, attributes",
+        says="The heuristic's model tells attributes better than gradients, the last reply and the global model.",
+        by="lmra-table1",
+        only=("aia-",),
+        why="on Leaf even the optimum tells nothing: the coin enters labels of which a client holds mostly one",
+    ),
+    Claim(
+        paper="lmra",
+        place="Table 1, sources",
+        says="The heuristic's model tells sources better than a vote and the last reply.",
+        by="lmra-table1",
+        only=("sia-",),
+    ),
+    Claim(
+        paper="lmra",
+        place="Table 1, images",
+        says="The heuristic's model gives better images of a class than gradients.",
+        by="lmra-table1",
+        only=("sra-",),
+    ),
+    Claim(
+        paper="lmra",
+        place="Figure 2",
+        says="Attributes from gradients fall with the size of the local data, those from models do not.",
+        by="lmra-dataset-size",
+    ),
+    Claim(
+        paper="lmra",
+        place="Figure 3",
+        says="Images from gradients lose with batch size and epochs.",
+        by="lmra-batch-size",
+        only=("sra-",),
+    ),
+    Claim(paper="lmra", place="Figure 4", says="The number of clients has a limited impact.", by="lmra-clients"),
+    Claim(
+        paper="lmra",
+        place="Table 2",
+        says="Sizes of the flight data of every airline.",
+        why="the private prices are not available; flights of six other airlines stand in",
+    ),
+    Claim(
+        paper="lmra",
+        place="Figure 5",
+        says="Clients' own models differ from each other and from the global one.",
+        by="lmra-heterogeneity",
+    ),
+    Claim(paper="lmra", place="Table 3", says="Shares of Adult's clients.", why=SETTINGS),
+    Claim(paper="lmra", place="Table 4", says="Shares of the clients with faces.", why=SETTINGS),
+    Claim(paper="lmra", place="Table 5", says="Settings for flights.", why=SETTINGS),
+    Claim(paper="lmra", place="Table 6", says="Settings for Adult.", why=SETTINGS),
+    Claim(paper="lmra", place="Table 7", says="Settings for Leaf.", why=SETTINGS),
+    Claim(paper="lmra", place="Table 8", says="Settings for faces.", why=SETTINGS),
+    Claim(
+        paper="lmra",
+        place="Table 9",
+        says="The heuristic's model predicts the client's records better than the last reply.",
+        by="lmra-table9",
+    ),
+    Claim(
+        paper="lmra",
+        place="Figure 6",
+        says="Larger batches help the local model and attributes from gradients.",
+        by="lmra-batch-size",
+    ),
+    Claim(
+        paper="lmra",
+        place="Figure 7",
+        says="Attributes from gradients fall with the local epochs, those from models do not.",
+        by="lmra-epochs",
+    ),
+    Claim(
+        paper="lmra",
+        place="Table 10",
+        says="DP-SGD, mixup and both lower all attacks; the heuristic stays above the baselines.",
+        by="lmra-table10",
+        why="without a defence the heuristic is not above them here either",
+    ),
+    Claim(paper="curious", place="Figure 1", says="Overview of the attack.", why=METHOD),
+    Claim(paper="curious", place="Table 1", says="Assumptions of attacks.", why="a comparison without numbers"),
+    *(Claim(paper="curious", place=f"Figure {n}", says="Reconstructions.", why=PICTURES) for n in (2, 3, 4, 8, 10)),
+    Claim(
+        paper="curious",
+        place="Figure 5",
+        says="Quality falls gradually with the number of clients.",
+        by="curious-clients",
+        rows=("lenet",),
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 5, larger networks",
+        says="Quality falls with larger networks.",
+        by="curious-clients",
+        rows=("resnet",),
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 6",
+        says="Quality falls with the images of a client and with its local steps.",
+        by="curious-batch-and-steps",
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 7",
+        says="Direct postprocessing improves LPIPS.",
+        by="curious-restoration",
+        metrics=("lpips",),
+        expects=(("raw+ddrm", "raw", "below"), ("raw+ddrm-x2", "raw", "below")),
+        why="a small prior trained here, on images of 32 pixels",
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 9",
+        says="FedInverse gives what is typical of a class, gradient inversion single images.",
+        by="curious-fedinverse",
+        why="the claim is by eye",
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 11",
+        says="Quality falls fast as the guessed learning rate leaves the true one.",
+        by="curious-unknown-lr",
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 12",
+        says="Even and uneven divisions of the images give the same quality.",
+        by="curious-uneven",
+        expects=(("2-uneven", "2-even", "same"), ("4-uneven", "4-even", "same"), ("8-uneven", "8-even", "same")),
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 13",
+        says="LPIPS does not depend much on the learning rate of the inversion.",
+        by="curious-inversion-lr",
+        metrics=("lpips",),
+        expects=tuple((rate, "0.1", "same") for rate in ("0.02", "0.05", "0.2", "0.5")),
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 14",
+        says="An upper bound that knows every single update is above the attack on the sum.",
+        by="curious-upper-bound",
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 15, LPIPS",
+        says="Direct postprocessing has worse LPIPS than a GAN.",
+        by="curious-restoration",
+        metrics=("lpips",),
+        expects=(("raw+ddrm", "raw+gan", "above"),),
+    ),
+    Claim(
+        paper="curious",
+        place="Figure 15, SSIM",
+        says="Direct postprocessing has a similar SSIM as a GAN.",
+        by="curious-restoration",
+        metrics=("ssim",),
+        expects=(("raw+ddrm", "raw+gan", "same"),),
+    ),
+    *(Claim(paper="curious", place=f"Figure {n}", says="Reconstructions.", why=PICTURES) for n in range(16, 24)),
+)
