@@ -79,8 +79,8 @@ class Judged:
         """Return the row of the page."""
         claim = self.claim
         command = f"`fedxray reproduce {claim.by}`" if claim.by else "–"
-        told = f"**{self.verdict}**" + (f": {self.reason}" if self.reason else "")
-        return claim.place, claim.says, command, self.scale, self.units, self.numbers, told
+        shown = f"**{self.verdict}**" + (f": {self.reason}" if self.reason else "")
+        return claim.place, claim.says, command, self.scale, self.units, self.numbers, shown
 
 
 def judge(claim: Claim, documents: Iterable[Document]) -> Judged:
@@ -104,16 +104,16 @@ def judge(claim: Claim, documents: Iterable[Document]) -> Judged:
     verdict, reason = _verdict([order for _, order in orders], [row["place"] for row in published])
     if claim.why and verdict in ("does not hold", "undecided"):
         reason = f"{reason}; {claim.why}"
-    told = [_difference(entry) for entry, _ in orders if "left" in entry] + [_number(row) for row in published]
-    told = told or [_number(row) for row in rows]
-    more = f"; {len(told) - SHOWN} more" if len(told) > SHOWN else ""
+    shown = [_difference(entry) for entry, _ in orders if "left" in entry] + [_number(row) for row in published]
+    shown = shown or [_number(row) for row in rows]
+    more = f"; {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
     return Judged(
         claim=claim,
         verdict=verdict,
         reason=reason,
         scale=", ".join(sorted({content["scale"] for content in own})),
         units=_span([row["ours"]["clients"] for row in rows]) + " x " + _span([row["ours"]["seeds"] for row in rows]),
-        numbers="; ".join(told[:SHOWN]) + more,
+        numbers="; ".join(shown[:SHOWN]) + more,
     )
 
 
@@ -193,9 +193,9 @@ def _difference(entry: Mapping[str, Any]) -> str:
 
 def _number(row: Mapping[str, Any]) -> str:
     metric, ours = row["metric"], row["ours"]
-    told = f"{units.value(ours['mean'], metric)} ({units.between(ours['low'], ours['high'], metric)})"
+    shown = f"{units.value(ours['mean'], metric)} ({units.between(ours['low'], ours['high'], metric)})"
     paper = "" if row["paper"] is None else f", paper {units.value(row['paper']['mean'], metric)}"
-    return f"{row['row']} {row['column']}, {metric}: {told}{paper}"
+    return f"{row['row']} {row['column']}, {metric}: {shown}{paper}"
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -303,7 +303,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         paper="aia",
         place="Figure 1",
-        says="From gradients attributes are told at chance on regression with 256 records or more; from the optimal "
+        says="From gradients attributes are inferred at chance with 256 records or more (regression); from the optimal "
         "local model 30 points better.",
         by="aia-regression-dataset-size",
     ),
@@ -324,7 +324,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         paper="aia",
         place="Table 1, Louisiana's columns",
-        says="With hundreds of columns 50 active rounds tell more than 10, and than the passive attack.",
+        says="With hundreds of columns 50 active rounds infer more than 10, and than the passive attack.",
         by="aia-regression-width",
     ),
     Claim(
@@ -352,7 +352,7 @@ CLAIMS: tuple[Claim, ...] = (
         by="aia-regression-client-size",
     ),
     Claim(paper="aia", place="Section 5.2", says="50 active rounds suffice.", by="aia-regression-rounds"),
-    Claim(paper="aia", place="Section 6", says="On classification gradients tell more.", by="aia-classification"),
+    Claim(paper="aia", place="Section 6", says="On classification gradients reveal more.", by="aia-classification"),
     Claim(
         paper="aia",
         place="Table 2 (Appendix C.1)",
@@ -390,15 +390,15 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         paper="lmra",
         place="Table 1, attributes",
-        says="The heuristic's model tells attributes better than gradients, the last reply and the global model.",
+        says="The heuristic's model reveals attributes better than gradients, the last reply and the global model.",
         by="lmra-table1",
         only=("aia-",),
-        why="on Leaf even the optimum tells nothing: the coin enters labels of which a client holds mostly one",
+        why="on Leaf even the optimum reveals nothing: the coin enters labels of which a client holds mostly one",
     ),
     Claim(
         paper="lmra",
         place="Table 1, sources",
-        says="The heuristic's model tells sources better than a vote and the last reply.",
+        says="The heuristic's model reveals sources better than a vote and the last reply.",
         by="lmra-table1",
         only=("sia-",),
     ),
