@@ -38,6 +38,8 @@ PAPERS: dict[str, str] = {
     "GradInversion. CVPR 2021.",
     "zhao-2020": "Zhao, Mopuri, Bilen: iDLG: Improved Deep Leakage from Gradients. arXiv 2001.02610, 2020.",
     "zhu-2019": "Zhu, Liu, Han: Deep Leakage from Gradients. NeurIPS 2019.",
+    "zhu-2023": "Zhu, Yao, Blaschko: Surrogate Model Extension (SME): A Fast and Accurate Weight Update Attack on "
+    "Federated Learning. ICML 2023.",
     "zhu-2025": 'Zhu et al.: FedMIA: An Effective Membership Inference Attack Exploiting "All for One" Principle in '
     "Federated Learning. CVPR 2025.",
 }

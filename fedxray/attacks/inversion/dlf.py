@@ -63,7 +63,7 @@ from fedxray.attacks.observations import observation_at
 from fedxray.data.dataset import Space
 from fedxray.federation.recipe import Recipe
 from fedxray.optim import MOST_RATE, Adam, Changing, Exponential, Outcome, restarts
-from fedxray.params import Params, scaled
+from fedxray.params import Params, add, scaled
 from fedxray.priors import EPOCH_PRIORS, box_penalty, random_kernel, squared_total_variation
 from fedxray.seeds import fork, normal_like, permutation
 from fedxray.settings import setting
@@ -367,6 +367,27 @@ def simulation(view: View, attack: DlfFamily, known: Known, recipe: Recipe, *, b
 
 
 @dataclass(frozen=True, kw_only=True)
+class Line:
+    """Models between start and end of the round; the one whose gradient is matched is sought (`surrogate`)."""
+
+    way: Params  # end minus start
+    start: float  # position at which the search begins, from 0 (start) to 1 (end)
+    rate: float  # change of the position by a change of 1 of the sought number, which Adam moves as it does pixels
+
+    def position(self, sought: Tensor) -> Tensor:
+        """Return the position on the line; scalar."""
+        return self.start + self.rate * sought
+
+    def project(self, point: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the point with its position moved onto the line."""
+        low, high = ((end - self.start) / self.rate if self.rate else 0.0 for end in (0.0, 1.0))
+        return point | {POSITION: point[POSITION].clamp(low, high)}
+
+
+POSITION = "position"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Objective:
     """The loss: weighted match / batches + total variation + range of pixels (+ a prior over epochs).
 
@@ -382,14 +403,17 @@ class Objective:
     penalty: Penalty | None = None
     share: float | None = None  # None where the match is not a cosine
     together: int = 0  # steps in which all epochs hold the same images
+    line: Line | None = None  # None: the round begins at the model that was sent
 
     def value(self, point: dict[str, Tensor], step: int) -> Tensor:
         """Return the loss after `step` steps of images [sets, n, c, h, w] called "inputs"; scalar."""
         x = point["inputs"]
         x = x.mean(0, keepdim=True).expand_as(x) if step < self.together else x
         flat = x.flatten(0, 1)
-        simulated = self.simulation
-        update = scaled(simulated.client.update(flat, simulated.labels), simulated.unit)
+        simulated, client = self.simulation, self.simulation.client
+        if self.line is not None:
+            client = replace(client, start=add(client.start, self.line.way, self.line.position(point[POSITION])))
+        update = scaled(client.update(flat, simulated.labels), simulated.unit)
         rest = self.numbers.total_variation * squared_total_variation(flat)
         rest = rest + self.numbers.clip * box_penalty(self.space.to_pixels(flat), 0.0, 1.0)
         rest = rest if self.penalty is None else rest + self.penalty(x)
@@ -482,12 +506,19 @@ def descend(
     blank = torch.empty(shape[1:] if loss.together else shape, dtype=like.dtype, device=like.device)
     drawn = (normal_like(blank, fork(context.root, "dlf", "start", number)) for number in range(attack.restarts))
     starts = [{"inputs": start.expand(shape).clone()} for start in drawn]
+    project = None
+    if loss.line is not None:
+        project, starts = loss.line.project, [start | {POSITION: like.new_zeros(())} for start in starts]
     changing = Changing(at=loss.value, settled=max(loss.half, loss.together))
-    tried = restarts(changing, starts, method_of(attack), report=context.report, what=what, keep=attack.keep)
+    tried = restarts(
+        changing, starts, method_of(attack), report=context.report, project=project, what=what, keep=attack.keep
+    )
     end = tried.outcome
-    losses = [outcome.loss_of(attack.keep) for outcome in tried.outcomes]
+    facts: dict[str, Any] = {"own_loss": [outcome.loss_of(attack.keep) for outcome in tried.outcomes]}
+    if loss.line is not None:
+        facts[POSITION] = float(loss.line.position(end.kept(attack.keep)[POSITION]))
     images = simulated.client.shown(end.kept(attack.keep)["inputs"].flatten(0, 1)).reshape(shape)
-    return images, end, {"own_loss": losses, "restart": tried.chosen}
+    return images, end, facts | {"restart": tried.chosen}
 
 
 # Step 5: the images of all epochs become one set (MatchEpoch, section 4.4)

@@ -11,6 +11,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.dlf import Dlf, DlfNoPrior, FedsgdEpoch, FedsgdInversion, SharedSimulation
+from fedxray.attacks.inversion.surrogate import Surrogate
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.labels.last_layer import HeadStatistics
 from fedxray.attacks.local_model.baselines import LastReturned
@@ -24,7 +25,7 @@ from tests.attacks.inversion.clients import plain_update
 from tests.attacks.inversion.dlf_views import client_view
 from tests.attacks.views import view_of_update
 
-FAMILY: list[type[Attack]] = [Dlf, DlfNoPrior, SharedSimulation, FedsgdEpoch, FedsgdInversion]
+FAMILY: list[type[Attack]] = [Dlf, DlfNoPrior, SharedSimulation, FedsgdEpoch, FedsgdInversion, Surrogate]
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
 ROUND = Recipe(epochs=2, batch_size=2, learning_rate=0.1)
 
