@@ -101,8 +101,8 @@ def judged(document: Mapping[str, Any]) -> list[Row]:
 def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     """Return the rows in order; equal results of attackers who know the defence and who do not become one row.
 
-    Each has its number of `runs` with a score, whether they are `recorded`, and the share of `public` records; its
-    `worst` unit has the `name` of its client.
+    Each has its number of `runs` with a score, whether they are `recorded`, the share of `public` records, and how many
+    clients of all were `sampled`; its `worst` unit has the `name` of its client.
     """
     plans, names = plans_of(document), _client_names(document)
     recorded = {name for name, plan in plans.items() if "transcript" in plan}
@@ -116,6 +116,7 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
             "runs": len(seeds.get(_of(row), ())),
             "recorded": single,
             "public": None if single else _public(plans, row),
+            "sampled": _sampled(plans, row),
         }
         if row["worst"] is not None:
             facts["worst"] = {**row["worst"], "name": names.get((plan_of(row), row["worst"]["client"]))}
@@ -149,6 +150,15 @@ def _public(plans: Mapping[str | None, Row], row: Row) -> float | None:
     """Return the share of records taken as public; None where it is not known or not all that the attacker has."""
     data = table(plans.get(plan_of(row), {}), "data")
     return None if row["role"] == "curious-client" or data.get("use") else data.get("public")
+
+
+def _sampled(plans: Mapping[str | None, Row], row: Row) -> tuple[int, int] | None:
+    """Return how many clients were drawn at random, and of how many; None where none were drawn."""
+    plan = plans.get(plan_of(row), {})
+    part = next((part for part in parts(plan, "attack") if row["attack"] in (label_of(part), *_restored(part))), {})
+    chosen, clients = part.get("targets"), table(plan, "data").get("clients")
+    drawn = isinstance(chosen, int) and isinstance(clients, int) and chosen < clients
+    return (chosen, clients) if drawn else None
 
 
 def _of(part: Row) -> tuple[Any, ...]:

@@ -106,9 +106,16 @@ def evidence(row: Row) -> str:
 
 
 def scope(row: Row) -> str:
-    """Return of which runs a decided row speaks; empty for others."""
+    """Return of which runs, and of which clients, a decided row speaks; empty for others."""
     if row["scope"] is None:
         return ""
+    if not row.get("sampled"):
+        return _scope_of_runs(row)
+    chosen, clients = row["sampled"]
+    return f"{_scope_of_runs(row)} {chosen:,} of {clients:,} clients were attacked, drawn at random."
+
+
+def _scope_of_runs(row: Row) -> str:
     if row["recorded"]:
         return "This recording only, provided that its held-out records resemble those trained on."
     if row["runs"] < 2:

@@ -90,9 +90,9 @@ def attack(request: base.Request, label: str, settings: dict[str, Any], **more: 
     }
 
 
-def attacked(request: base.Request) -> int:
-    """Return the number of groups that are attacked."""
-    return request.pick_clients(small=1, paper=GROUPS, most=GROUPS)
+def attacked(request: base.Request) -> list[int]:
+    """Return the groups that are attacked: the first ones."""
+    return list(range(request.pick_clients(small=1, paper=GROUPS, most=GROUPS)))
 
 
 # Table 4: AWA, AGIC and DLG in the paper's four cases
@@ -505,7 +505,7 @@ def measure_landscape(request: base.Request, row: str) -> list[base.Measured]:
     plan = plan_settings(request, row)
     for seed in request.pick_seeds():
         federation = landscape_federation(plan, seed)
-        for client in range(attacked(request)):
+        for client in attacked(request):
             for noise, value in landscape_distances(federation, client, seed, NOISES).items():
                 units[noise].append(base.Unit(seed=seed, client=client, value=value))
     return [

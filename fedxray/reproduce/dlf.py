@@ -93,10 +93,10 @@ def attack(
     }
 
 
-def attacked(data: str, request: base.Request) -> int:
-    """Return the number of clients that are attacked."""
+def attacked(data: str, request: base.Request) -> list[int]:
+    """Return the clients that are attacked: the first ones."""
     most = int((cifar100() if data == "cifar100" else handwriting())["clients"])
-    return request.pick_clients(small=2, paper=THEIR_CLIENTS, most=most)
+    return list(range(request.pick_clients(small=2, paper=THEIR_CLIENTS, most=most)))
 
 
 def network(data: str) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def plan_table2(request: base.Request, row: str) -> dict[str, Any]:
     name, _, recipe = row.partition("-")
     epochs, batch = map(int, recipe.split("x"))
     data = table2_data(name)
-    targets = request.pick_clients(small=data["clients"], paper=data["clients"], most=data["clients"])
+    targets = list(range(request.pick_clients(small=data["clients"], paper=data["clients"], most=data["clients"])))
     samples = {"samples": 300 if request.is_small else 3000}  # dummies of the formula
     attacks: list[dict[str, Any]] = [
         *({"name": name, **samples} for name in tuple(TABLE2_ATTACKS)[:3]),
@@ -442,7 +442,7 @@ def plan_trained(request: base.Request, row: str) -> dict[str, Any]:
     content = federation_of(row, request, rounds=before + 1)
     content["data"]["clients"] = TRAINERS
     attacks = [attack(name, row, request) for name in ATTACKS]
-    targets = min(TRAINERS, attacked("femnist", request))
+    targets = attacked("femnist", request)[:TRAINERS]
     return {**content, "attack": [{**one, "rounds": [before], "targets": targets} for one in attacks]}
 
 

@@ -143,6 +143,12 @@ def test_only_no_leak_found_sounds_safe_and_states_its_detection_limit(kind: str
         ),
         ("small", {}, "The leak: these 3 runs. Its bound: runs like these, with other seeds."),
         ("no leak found", {}, "Runs like these 3: same data, model and training, other seeds."),
+        (
+            "no leak found",
+            {"sampled": (50, 1000)},
+            "Runs like these 3: same data, model and training, other seeds. 50 of 1,000 clients were attacked, drawn "
+            "at random.",
+        ),
         ("open", {}, ""),
     ],
 )

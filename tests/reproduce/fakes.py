@@ -12,7 +12,7 @@ OF_GLOBAL = 7  # a grid that has no effect on this column and identifies the att
 
 def plan(request: Request, row: str) -> dict[str, Any]:
     """Return a clinic of four clients, attacked in the number that was asked for."""
-    targets = request.pick_clients(small=2, paper=4, most=4)
+    targets = list(range(request.pick_clients(small=2, paper=4, most=4)))
     return {
         "seeds": request.pick_seeds(small=1, paper=3),
         "data": {"name": "clinic", "clients": 4, "partition": "as-given", "records": 80, "sensitive": "smoker"},

@@ -277,7 +277,7 @@ class AttackPart(OpenSection):
         None, "a list of grants", "knowledge of the adversary beyond its role; default: what the attack's paper assumes"
     )
     targets: Literal["all"] | Count | list[Index] = key(
-        "all", '"all", how many, or a list of clients', "the clients that are attacked"
+        "all", '"all", how many, or a list of clients', "the clients that are attacked; a number is drawn at random"
     )
     rounds: Literal["first", "last"] | list[Index] | None = key(
         None, '"first", "last" or a list of rounds', "recorded rounds that are read; default: all"

@@ -79,6 +79,8 @@ def merge_plans(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path)
         if {**known, "targets": None} != {**attack, "targets": None}:
             raise _differs(folder, f"attack {_label(attack)}")
         known["targets"] = _union(known["targets"], attack["targets"])
+        if known["targets"] is None:
+            raise _differs(folder, f"targets of {_label(attack)}: a number is drawn at random, a list is not")
     document = {**before, "name": now["name"], "attack": list(attacks.values()), "gate": now.get("gate", [])}
     if before.get("defence") != now.get("defence"):
         document["defence"] = _defences(before, now, folder)
@@ -111,13 +113,12 @@ def _label(part: Mapping[str, Any]) -> str:
 
 
 def _union(first: Any, second: Any) -> Any:
-    """Return the union of two choices of targets."""
+    """Return the union of two choices of targets; None for a number and a list."""
     if "all" in (first, second):
         return "all"
     if isinstance(first, int) and isinstance(second, int):
         return max(first, second)
-    lists = [list(range(given)) if isinstance(given, int) else given for given in (first, second)]
-    return sorted({client for clients in lists for client in clients})
+    return None if isinstance(first, int) or isinstance(second, int) else sorted({*first, *second})
 
 
 def _differs(folder: Path, what: str) -> BadInput:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -122,7 +123,7 @@ def _check_count(plan: Plan, attacked: int) -> None:
 
 def asked(plan: Plan, attack: AttackPart) -> Sequence[int | None]:
     """Return the clients attacked, one case each in every run; a single None stands for all but the seats."""
-    chosen = targets(attack, plan.clients)
+    chosen = targets(attack, plan.clients, plan.seeds[0])
     if not is_about_everyone(plan, attack):
         return chosen
     if attack.targets != "all":
@@ -156,8 +157,11 @@ def is_about_everyone(plan: Plan, attack: AttackPart) -> bool:
     return sums and plan.transcript is None and attack.make(plan.folder).kind in ABOUT_WHOLE_SUMS
 
 
-def targets(attack: AttackPart, clients: int) -> list[int]:
-    """Return the clients attacked: all, the first few, or those listed; never a curious client's seat."""
+def targets(attack: AttackPart, clients: int, seed: int) -> list[int]:
+    """Return the clients attacked: all, some drawn at random, or those listed; never a curious client's seat.
+
+    The draw depends on the first seed of the plan alone, so that fewer clients are always among more.
+    """
     seats = attack.seats
     others = [client for client in range(clients) if client not in seats]
     argument = f"attack {attack.title}: targets"
@@ -177,7 +181,9 @@ def targets(attack: AttackPart, clients: int) -> list[int]:
     if attack.targets > len(others):
         expected = f"at most {len(others)}"
         raise BadInput(argument, expected=expected, got=attack.targets, remedy='Use fewer, or targets = "all".')
-    return others[: attack.targets]
+    order = list(others)
+    random.Random(f"targets/{seed}").shuffle(order)
+    return sorted(order[: attack.targets])
 
 
 def run_id(defence: str, seed: int) -> str:

@@ -42,11 +42,24 @@ def test_the_grid_is_attacks_by_defences_by_awareness_by_seeds_by_clients() -> N
 
 def test_targets() -> None:
     assert attacked(4) == [0, 1, 2, 3]
-    assert attacked(4, targets=2) == [0, 1]
+    assert attacked(4, targets=4) == [0, 1, 2, 3]
     assert attacked(4, targets=[3, 0]) == [3, 0]
     assert attacked(4, role="curious-client") == [1, 2, 3]
     assert attacked(4, role="curious-client", seat=[1, 2]) == [0, 3]
-    assert attacked(4, role="curious-client", targets=2) == [1, 2]
+    assert attacked(4, role="curious-client", targets=3) == [1, 2, 3]
+
+
+def test_a_number_of_targets_is_drawn_at_random_by_the_first_seed() -> None:
+    part = {"name": "attribute-from-model", "targets": 5}
+    few, more = attacked(100, targets=5), attacked(100, targets=20)
+    assert len(set(few)) == 5 and set(few) < set(more) and few == sorted(few) and few != [0, 1, 2, 3, 4]
+    assert few == attacked(100, targets=5)
+    draws = {
+        seed: {case.client for case in grid(data={"clients": 100}, seeds=[seed, 0], attack=[part])[1]}
+        for seed in range(1, 41)
+    }
+    assert all(len(draw) == 5 for draw in draws.values())
+    assert len({client for draw in draws.values() for client in draw}) > 60  # everyone's turn comes
 
 
 @pytest.mark.parametrize(
