@@ -157,8 +157,9 @@ def _sampled(plans: Mapping[str | None, Row], row: Row) -> tuple[int, int] | Non
     plan = plans.get(plan_of(row), {})
     part = next((part for part in parts(plan, "attack") if row["attack"] in (label_of(part), *_restored(part))), {})
     chosen, clients = part.get("targets"), table(plan, "data").get("clients")
-    drawn = isinstance(chosen, int) and isinstance(clients, int) and chosen < clients
-    return (chosen, clients) if drawn else None
+    if isinstance(chosen, int) and isinstance(clients, int) and chosen < clients:
+        return chosen, clients
+    return None
 
 
 def _of(part: Row) -> tuple[Any, ...]:

@@ -120,6 +120,7 @@ def test_targets_attacks_and_defences_are_added_and_finished_cases_stay(tmp_path
         ({"data": {**FEW["data"], "records": 50}}, "data"),
         ({"federation": {"rounds": 3}}, "federation"),
         ({"attack": [{"name": "membership-loss", "targets": [0], "rounds": "last"}]}, "attack membership-loss"),
+        ({"attack": [{"name": "membership-loss", "targets": 1}]}, "targets of membership-loss: a number is drawn"),
         ({"seeds": "auto"}, "seeds"),
     ],
 )
