@@ -161,6 +161,7 @@ def prepare_recorded(plan: Plan, defence: str, seed: int, stated: Defence | None
         space=dataset.space,
         clients=(dataset.records(parts.train[0]),),
         holdout=(dataset.records(parts.holdout[0]),),
+        others=tuple(map(dataset.records, parts.others)),
         public=dataset.records(parts.public),
         model=with_frozen(model, chosen),
         recipe=known.part.recipe(default_loss(dataset.space.target)),
@@ -313,6 +314,7 @@ def parts_of(plan: Plan, dataset: Dataset, chosen: Chosen, seed: int) -> Split:
         holdout=(parts.holdout[client],),
         public=parts.public,
         names=(parts.names[client],),
+        others=(parts.others[client],) if parts.others else (),
     )
 
 

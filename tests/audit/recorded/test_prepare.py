@@ -271,6 +271,33 @@ def test_own_arrays_give_the_same_scores(place: Path, tmp_path: Path) -> None:
     assert any("trains on 80, 9 held out" in line for line in lines), lines
 
 
+def test_people_of_a_recording_are_scored_together_and_stay_on_one_side(place: Path, tmp_path: Path) -> None:
+    people = np.arange(110) // 2  # pairs, the last of 80 trained on ends at 79
+    file = own_arrays(make_plan(BASE, place), 1, place / "people.npz")
+    arrays = dict(np.load(file))
+    people = people[: len(arrays["y"])]
+    people[arrays["part"] == "public"] += 100  # 9 records are held out: one person would be on two sides
+    np.savez(file, **arrays, person=people)
+    data = {"path": "people.npz", "ready": True, "use": "part", "subject": "person"}
+    found = {**document(attack=ATTACKS[1:2]), "data": data}
+    (case,) = run_audit(make_plan(found, place), tmp_path / "people").document["cases"]
+    assert case["status"] == "ok" and {"auc", "auc_subject"} <= case["scores"].keys()
+    np.savez(file, **arrays, person=np.arange(len(people)) % 20)
+    assert "one use for all records of a person" in refusal(place, found)
+
+
+def test_records_set_aside_of_people_are_kept_in_a_recording(tmp_path: Path) -> None:
+    table = "person,age,dose\n" + "".join(f"{row // 4},{row % 7},{(row * 3) % 5}\n" for row in range(160))
+    (tmp_path / "visits.csv").write_text(table)
+    data = {"path": "visits.csv", "target": "dose", "subject": "person", "subject_holdout": 0.25, "clients": 2,
+            "holdout": 0.5}  # fmt: skip
+    simulated = {**tiny(federation={"rounds": 2}, attack=[{"name": "membership-loss"}]), "data": data}
+    record_simulation(make_plan(simulated, tmp_path), tmp_path / "client", [1])
+    recorded = {**simulated, "federation": {}, "transcript": {"path": "client"}}
+    (case,) = run_audit(make_plan(recorded, tmp_path), tmp_path / "out").document["cases"]
+    assert case["status"] == "ok" and {"auc_subject", "auc_subject_other"} <= case["scores"].keys()
+
+
 def test_own_arrays_must_say_what_they_are(place: Path) -> None:
     own_arrays(make_plan(BASE, place), 1, place / "node.npz")
     base = {**document(attack=ATTACKS[1:2]), "data": {"path": "node.npz"}}
