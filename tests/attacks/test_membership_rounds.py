@@ -35,6 +35,7 @@ from fedxray.attacks.membership import (
     trusted,
     with_outsiders,
 )
+from fedxray.attacks.presence import MembershipFromUpdates
 from fedxray.data.dataset import Records
 from fedxray.errors import Refused
 from fedxray.federation.recipe import Recipe
@@ -55,6 +56,7 @@ ALL: list[Attack] = [
     MembershipFedmia(statistic="loss"),
     MembershipReference(),
     MembershipReference(scale="logit"),
+    MembershipFromUpdates(),
     MembershipBest(),
 ]
 GRANTS = ["target-records", "recipe", "public-records", "examples"]
