@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -138,10 +140,15 @@ def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str 
     runs, cases = expand(plan)
     _print_data(plan, sys.stdout)
     print(f"{'runs':<12}{len(runs)}")
-    print(f"{'cases':<12}{len(cases)}")
+    twice = any(not part.is_none for part in plan.defences)
+    aside = "; under a defence each runs twice, by an attacker that knows it and by one that does not" if twice else ""
+    print(f"{'cases':<12}{len(cases)}{aside}")
     most = STARTING + seconds / count * AUTO_LOOKS[-1] / AUTO_LOOKS[0]
     longest = f", up to {duration(most)} if it takes 20 seeds to decide"
     print(f"{'time':<12}about {duration(STARTING + seconds / count)}{longest if plan.is_auto else ''}")
+    by_attack = Counter(case.attack for case in cases) if budget is None else {}
+    for title, number in by_attack.items():
+        print(f"{'':<12}{printable(title)}: {number} cases, {duration(number * needed.case_seconds(title) / count)}")
     if power:
         print(f"{'power':<12}up to {duration(power / count)} more, if a verdict requires a power check")
     print(f"{'disk':<12}about {megabytes(needed.bytes)}")
@@ -224,7 +231,28 @@ class BarProgress(EstimatedProgress):
     def __call__(self, done: int, total: int, label: str) -> None:
         """Show that a task has ended."""
         completed, end = self.advance(done, total, label)
-        self.bar.update(self.line, completed=completed, total=end, description=label, count=f"{done}/{total}")
+        self.bar.update(self.line, completed=completed, total=end, description=spoken(label), count=f"{done}/{total}")
+
+
+IDENTITY = re.compile(r"(.+)-[0-9a-f]{10}")  # of a run or case: its place in the grid, and a digest
+NUMBERED = re.compile(r"(seed|client)(\d+)")
+
+
+def spoken(label: str) -> str:
+    """Return what is running in words: attack, defence, seed and client, without role and digest."""
+    from fedxray.adversary.grants import ROLES
+
+    identity = IDENTITY.fullmatch(label)
+    if identity is None:
+        return label
+    return ", ".join(NUMBERED.sub(r"\1 \2", part) for part in identity[1].split(".") if part not in ROLES)
+
+
+def time_left(elapsed: float | None, completed: float, total: float | None) -> str:
+    """Return the time left, from the work that is done and its time; empty at the beginning."""
+    if not elapsed or not total or completed < total / 50:
+        return ""
+    return f"{duration(elapsed * max(total - completed, 0.0) / completed)} left"
 
 
 @contextmanager
@@ -236,13 +264,21 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
         yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress as Bar, ProgressColumn, Task, TextColumn
+    from rich.table import Column
+    from rich.text import Text
 
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(time_left(task.elapsed, task.completed, task.total))
+
+    # All fits into 80 columns: what is running is cut at the end.
     columns = (
-        BarColumn(),
+        BarColumn(bar_width=12),
+        TextColumn("{task.percentage:>3.0f} %", markup=False),
         TextColumn("{task.fields[count]}", markup=False),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False),
+        Left(),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         yield BarProgress(bar, bar.add_task("starting", total=None, count=""))

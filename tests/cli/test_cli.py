@@ -308,6 +308,7 @@ def test_an_audit_from_plan_to_purge(fedxray: Command, plan: Path, tmp_path: Pat
         *("data", "learns", "secret", "numbers", "categories", "clients", "public"),
         *("runs", "cases", "time", "disk", "settles"),
     ]
+    assert re.search(r"^ +attribute-from-model: \d+ cases, \d+ s$", dry.out, re.MULTILINE)
     assert not (tmp_path / "fedxray-out").exists()
 
     ended = fedxray("audit", plan, "--engine", "inline")
@@ -534,6 +535,27 @@ def test_the_bar_is_shown_on_a_terminal_only(
             progress(3, 7, "a case [bold]")
         said = capsys.readouterr().err
         assert ("3/7" in said and "a case [bold]" in said) is (terminal and not quiet)
+
+
+def test_the_bar_fits_80_columns_and_names_what_runs_without_identifiers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedxray.cli.audit import progress_bar, spoken, time_left
+
+    label = "attribute-from-updates.server.gaussian-noise.aware.seed0.client3-e6fba81c99"
+    words = "attribute-from-updates, gaussian-noise, aware, seed 0, client 3"
+    assert spoken(label) == words and spoken("starting") == "starting"
+    assert spoken("planted.dlf.server.seed1.everyone-0123456789") == "planted, dlf, seed 1, everyone"
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress_bar(quiet=False) as progress:
+        progress(30, 120, label)
+    said = capsys.readouterr().err
+    assert all(len(line) <= 80 for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "\n", said).splitlines())
+    assert " 25 %" in said and "30/120" in said and "attribute-from-updates, gauss" in said and "e6fba" not in said
+    assert (
+        time_left(60.0, 10.0, 100.0) == "9 min left" and time_left(1.0, 0.1, 100.0) == time_left(None, 1.0, None) == ""
+    )
 
 
 def test_the_time_left_is_weighed_by_what_is_to_come() -> None:
