@@ -32,7 +32,8 @@ Paper and authors' code differ, and the published numbers come from the code, so
       estimated the counts: `label_order = "given"`, against "random" or "sorted".
     - The code returns the last finite iterate: `keep = "last"`. Since the weight of the match changes during the first
       half of the steps, `keep = "best"` compares losses of the second half only.
-Weights and learning rates are the authors' for FEMNIST; `preset = "cifar100"` selects theirs for CIFAR-100.
+Weights and learning rates are the authors': for grey images those for FEMNIST, for colour those for CIFAR-100; `preset`
+selects one.
 
 A faster variant, off by default: with `together = 0.5` all epochs hold the same images in the first half of the steps
 and separate ones from there; 200 such steps end above 400 of the paper's (docs/performance.md).
@@ -134,8 +135,10 @@ class DlfFamily(ImageInversion):
     paper: ClassVar[str] = "dimitrov-2022"
     by_epoch: ClassVar[bool] = False  # whether every epoch has images of its own
 
-    preset: Literal["femnist", "cifar100"] = setting(
-        "femnist", "Data set for which the authors tuned the weights that are not set."
+    preset: Literal["by-data", "femnist", "cifar100"] = setting(
+        "by-data",
+        "Data set for which the authors tuned the weights that are not set; by-data: femnist for grey images, cifar100 "
+        "for colour.",
     )
     steps: int = setting(400, problem.STEPS, least=1)
     learning_rate: float | None = setting(
@@ -190,6 +193,7 @@ class DlfFamily(ImageInversion):
         sets, end, facts = descend(view, self, context, self.loss(view, context, simulated), self.name)
         images = self.one_set(sets, view.space)
         labels = known.labels if known.step_labels is None else known.step_labels[: len(images)]
+        facts |= {"preset": preset_of(self, view.space.shape[0])}
         return problem.images_found(images, labels, end, known.facts | facts)
 
 
@@ -224,7 +228,7 @@ class Dlf(DlfFamily):
 
     def _prior(self, view: View, context: Context) -> Penalty:
         """Return the weighted prior; a convolution is drawn from the root, so that all settings get the same one."""
-        name, weight = prior_of(self)
+        name, weight = prior_of(self, view.space.shape[0])
         prior, kernel = EPOCH_PRIORS[name], None
         if prior.convolved:
             like = next(iter(view.of_target()[0].start.values()))
@@ -434,7 +438,7 @@ def objective(
     return Objective(
         simulation=simulated,
         distance=_distance(attack.match, names, simulated),
-        numbers=numbers_of(attack),
+        numbers=numbers_of(attack, view.space.shape[0]),
         space=view.space,
         half=max(1, attack.steps // 2),
         penalty=penalty,
@@ -446,15 +450,21 @@ def objective(
 GIVEN = ("learning_rate", "decay", "match_weight", "total_variation", "clip")  # settings that go before the preset's
 
 
-def numbers_of(attack: DlfFamily) -> Preset:
+def preset_of(attack: DlfFamily, channels: int = 1) -> str:
+    """Return the name of the preset for images of so many channels."""
+    by_data = "cifar100" if channels > 1 else "femnist"
+    return by_data if attack.preset == "by-data" else attack.preset
+
+
+def numbers_of(attack: DlfFamily, channels: int = 1) -> Preset:
     """Return the hyper-parameters: those that are given, else the preset's."""
     given = {name: getattr(attack, name) for name in GIVEN if getattr(attack, name) is not None}
-    return replace(PRESETS[attack.preset], **given)
+    return replace(PRESETS[preset_of(attack, channels)], **given)
 
 
-def prior_of(attack: Dlf) -> tuple[str, float]:
+def prior_of(attack: Dlf, channels: int = 1) -> tuple[str, float]:
     """Return name and weight of the prior, the preset's where none was given."""
-    preset = PRESETS[attack.preset]
+    preset = PRESETS[preset_of(attack, channels)]
     name = attack.prior or preset.prior
     return name, preset.prior_weights[name] if attack.prior_weight is None else attack.prior_weight
 
@@ -486,9 +496,9 @@ def _length(simulated: Simulation, names: list[str], match: str) -> float:
 # Step 4: minimisation
 
 
-def method_of(attack: DlfFamily) -> Adam:
+def method_of(attack: DlfFamily, channels: int = 1) -> Adam:
     """Return Adam with a smoothly falling learning rate."""
-    numbers = numbers_of(attack)
+    numbers = numbers_of(attack, channels)
     decay = Exponential(by=numbers.decay, every=numbers.decay_every)
     return Adam(steps=attack.steps, lr=numbers.learning_rate, decay=decay)
 
@@ -510,9 +520,8 @@ def descend(
     if loss.line is not None:
         project, starts = loss.line.project, [start | {POSITION: like.new_zeros(())} for start in starts]
     changing = Changing(at=loss.value, settled=max(loss.half, loss.together))
-    tried = restarts(
-        changing, starts, method_of(attack), report=context.report, project=project, what=what, keep=attack.keep
-    )
+    method = method_of(attack, view.space.shape[0])
+    tried = restarts(changing, starts, method, report=context.report, project=project, what=what, keep=attack.keep)
     end = tried.outcome
     facts: dict[str, Any] = {"own_loss": [outcome.loss_of(attack.keep) for outcome in tried.outcomes]}
     if loss.line is not None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedxray.attacks.inversion.dlf import DlfFamily, preset_of
 from fedxray.audit.judge import statistics
 from fedxray.audit.judge.family import SWAP_SHARE
 from fedxray.audit.judge.statistics import AUTO_LOOKS, FIRST_LOOK
@@ -168,6 +169,17 @@ def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
         sizes = [train for train, _ in counts]
         facts.append(("", f"and {len(counts) - SHOWN_CLIENTS} more; all train on {min(sizes):,} to {max(sizes):,}"))
     return facts
+
+
+def presets(plan: Plan, prepared: Prepared) -> list[str]:
+    """Return for every attack whose weights were tuned for a data set which ones it uses on these images."""
+    made = [(part.title, part.make(plan.folder)) for part in plan.attacks]
+    channels = prepared.federation.space.shape[0]
+    return [
+        f"{title}: the authors' weights for {preset_of(attack, channels)}"
+        for title, attack in made
+        if isinstance(attack, DlfFamily)
+    ]
 
 
 # What an audit can settle at best: with the least spread that its records allow

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from fedxray.attacks.inversion.dlf import PRESETS, Dlf, method_of, numbers_of, prior_of
+from fedxray.attacks.inversion.dlf import PRESETS, Dlf, method_of, numbers_of, preset_of, prior_of
 from fedxray.priors import EPOCH_PRIORS
 
 # As printed with the authors' scripts, prior by prior: femnist, cifar100.
@@ -62,6 +62,13 @@ def test_every_number_of_a_preset_reaches_the_attack(place: int, name: str) -> N
     assert prior_of(attack) == (expected["prior"], printed(place)[str(expected["prior"])])
     for prior, weight in printed(place).items():
         assert prior_of(replace(attack, prior=prior)) == (prior, weight)
+
+
+def test_the_preset_follows_the_data_unless_it_is_set() -> None:
+    assert [preset_of(Dlf(), channels) for channels in (1, 3)] == ["femnist", "cifar100"]
+    assert preset_of(Dlf(preset="femnist"), 3) == "femnist"
+    assert numbers_of(Dlf(), 3) == PRESETS["cifar100"] and method_of(Dlf(), 3).lr == PRESETS["cifar100"].learning_rate
+    assert prior_of(Dlf(), 3)[0] == PRESETS["cifar100"].prior
 
 
 def test_what_is_given_goes_before_the_preset() -> None:
