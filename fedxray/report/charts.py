@@ -489,7 +489,8 @@ def scatter_chart(
             axes.yaxis.set_major_formatter(lambda tick, _: f"{100 * tick:.4g}")
         _draw_frontier(axes, points, inks, reverse)
         for index, point in enumerate(points):
-            _draw_point(axes, point, index, inks)
+            beside = sum(_touch(axes, point, earlier) for earlier in points[:index])
+            _draw_point(axes, point, index, inks, beside)
         axes.set_xlabel(f"@{len(points)}", color=inks.muted)
         axes.set_ylabel(f"@{len(points) + 1}", color=inks.muted, labelpad=6)
 
@@ -501,6 +502,10 @@ def scatter_chart(
         size=(WIDTH, SCATTER_HEIGHT),
         paint=paint,
     )
+
+
+NEAR = 0.05  # of the axes, between points whose marks would overprint
+MARK = 10.0  # points, width of a mark
 
 
 def _scatter_axes(axes: Axes, points: Sequence[Point], inks: Inks, reverse: bool) -> None:
@@ -534,7 +539,15 @@ def _draw_frontier(axes: Axes, points: Sequence[Point], inks: Inks, reverse: boo
         axes.plot(xs, ys, color=inks.ink, drawstyle=steps, zorder=2, **style)
 
 
-def _draw_point(axes: Axes, point: Point, index: int, inks: Inks) -> None:
+def _touch(axes: Axes, point: Point, other: Point) -> bool:
+    """Whether the marks of two points would overprint one another."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    apart = abs(point.across[0] - other.across[0]) / abs(right - left), abs(point.up[0] - other.up[0]) / (high - low)
+    return apart[0] < NEAR and apart[1] < NEAR
+
+
+def _draw_point(axes: Axes, point: Point, index: int, inks: Inks, beside: int) -> None:
+    """Draw a point with its intervals; its mark stands right of those of the points `beside` it."""
     ink = inks.of(point.state)
     (x, left, right), (y, low, high) = point.across, point.up
     if left is not None and right is not None:
@@ -543,7 +556,9 @@ def _draw_point(axes: Axes, point: Point, index: int, inks: Inks) -> None:
         axes.plot([x, x], [low, high], color=ink, linewidth=BAR_WIDTH, zorder=3)
     marks: dict[str, Any] = {"markerfacecolor": ink if point.frontier else inks.page, "markeredgecolor": ink}
     axes.plot([x], [y], POINT_MARKER, markersize=POINT_SIZE, zorder=4, **marks)
-    axes.annotate(f"@{index}", (x, y), textcoords="offset points", xytext=(6, 6), color=inks.ink, zorder=5)
+    axes.annotate(
+        f"@{index}", (x, y), textcoords="offset points", xytext=(6 + MARK * beside, 6), color=inks.ink, zorder=5
+    )
 
 
 def _describe_point(point: Point, percent: tuple[bool, bool]) -> str:

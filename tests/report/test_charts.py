@@ -9,7 +9,18 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from fedxray.report.charts import PLACEHOLDERS, SETTINGS, SVG, ChartLine, _at_least, interval_chart, on_page
+from fedxray.report.charts import (
+    MARK,
+    PLACEHOLDERS,
+    SETTINGS,
+    SVG,
+    ChartLine,
+    Point,
+    _at_least,
+    interval_chart,
+    on_page,
+    scatter_chart,
+)
 
 HOSTILE = "</text><script>alert(1)</script>&<!-- $\\frac$]]>\x00\n\u202e 漢字 🙂"
 LINE = ChartLine(
@@ -129,3 +140,17 @@ def test_the_start_of_a_leak_is_a_dashed_line() -> None:
 def test_equal_numbers_still_have_an_axis() -> None:
     assert draw(ChartLine(label="x", mean=0.0, low=0.0, high=0.0, floor=0.0))
     assert draw(ChartLine(label="x", mean=5.0, low=5.0, high=5.0), down=True)
+
+
+def test_marks_of_equal_points_stand_beside_one_another() -> None:
+    places = [((0.12, None, None), (0.40, None, None)), ((0.15, None, None), (0.0, None, None))]
+    points = [
+        Point(mark=mark, label=mark, state="leaks", across=across, up=up, frontier=True)
+        for mark, (across, up) in zip("ABC", (*places, places[0]), strict=True)
+    ]
+    drawing = scatter_chart(points, name="x", title="x", across="a", up="b")
+    with rc_context(SETTINGS):
+        figure = Figure()
+        drawing.paint(figure, PLACEHOLDERS)
+    offsets = {text.get_text(): text.xyann[0] for text in figure.axes[0].texts}
+    assert offsets == {"@0": 6.0, "@1": 6.0, "@2": 6.0 + MARK}
