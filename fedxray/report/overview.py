@@ -251,7 +251,8 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
             steps.setdefault((card.step, card.command), _of_card(card, made) + card.step)
     special = [(text, command) for (_, command), text in steps.items()][:MOST_FINDINGS]
     general = [(step, "") for step in general_steps(document, made)]
-    chosen = [*special, *general][:MOST_STEPS] or [(states.NO_STEP, "")]
+    failed = [(outcome(document), "")] if outcome(document) else []
+    chosen = [*failed, *special, *general][:MOST_STEPS] or [(states.NO_STEP, "")]
     return Answer(
         state=worst.state if worst else "open",
         text=text,

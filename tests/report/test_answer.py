@@ -70,3 +70,11 @@ def test_steps_are_few_without_repeats_and_have_commands() -> None:
 def test_nothing_measured_is_no_yes() -> None:
     document = make_results() | {"cases": [], "summary": [], "utility": []}
     assert answer(document, cards(document)).text == "Not yet: it is not decided."
+
+
+def test_failed_cases_are_the_first_step() -> None:
+    document = make_results(make_row("open"))
+    for case in document["cases"][:3]:
+        case.update(status="diverged", reason="training diverged", scores={})
+    first = answer(document, cards(document)).steps[0][0]
+    assert "cases failed" in first or "diverged" in first
