@@ -451,7 +451,7 @@ GIVEN = ("learning_rate", "decay", "match_weight", "total_variation", "clip")  #
 
 
 def preset_of(attack: DlfFamily, channels: int = 1) -> str:
-    """Return the name of the preset for images of so many channels."""
+    """Return the name of the preset for images with this number of channels."""
     by_data = "cifar100" if channels > 1 else "femnist"
     return by_data if attack.preset == "by-data" else attack.preset
 
