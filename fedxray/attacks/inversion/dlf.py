@@ -32,8 +32,8 @@ Paper and authors' code differ, and the published numbers come from the code, so
       estimated the counts: `label_order = "given"`, against "random" or "sorted".
     - The code returns the last finite iterate: `keep = "last"`. Since the weight of the match changes during the first
       half of the steps, `keep = "best"` compares losses of the second half only.
-Weights and learning rates are the authors': for grey images those for FEMNIST, for colour those for CIFAR-100; `preset`
-selects one.
+Weights and learning rates are the authors' for FEMNIST; `preset = "cifar100"` selects theirs for CIFAR-100, "by-data" these
+for colour images.
 
 A faster variant, off by default: with `together = 0.5` all epochs hold the same images in the first half of the steps
 and separate ones from there; 200 such steps end above 400 of the paper's (docs/performance.md).
@@ -136,7 +136,7 @@ class DlfFamily(ImageInversion):
     by_epoch: ClassVar[bool] = False  # whether every epoch has images of its own
 
     preset: Literal["by-data", "femnist", "cifar100"] = setting(
-        "by-data",
+        "femnist",
         "Data set for which the authors tuned the weights that are not set; by-data: femnist for grey images, cifar100 "
         "for colour.",
     )

@@ -65,10 +65,11 @@ def test_every_number_of_a_preset_reaches_the_attack(place: int, name: str) -> N
 
 
 def test_the_preset_follows_the_data_unless_it_is_set() -> None:
-    assert [preset_of(Dlf(), channels) for channels in (1, 3)] == ["femnist", "cifar100"]
+    attack, colour = Dlf(preset="by-data"), PRESETS["cifar100"]
+    assert [preset_of(attack, channels) for channels in (1, 3)] == ["femnist", "cifar100"]
     assert preset_of(Dlf(preset="femnist"), 3) == "femnist"
-    assert numbers_of(Dlf(), 3) == PRESETS["cifar100"] and method_of(Dlf(), 3).lr == PRESETS["cifar100"].learning_rate
-    assert prior_of(Dlf(), 3)[0] == PRESETS["cifar100"].prior
+    assert numbers_of(attack, 3) == colour and method_of(attack, 3).lr == colour.learning_rate
+    assert prior_of(attack, 3)[0] == colour.prior
 
 
 def test_what_is_given_goes_before_the_preset() -> None:
