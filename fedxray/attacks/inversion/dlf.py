@@ -32,8 +32,8 @@ Paper and authors' code differ, and the published numbers come from the code, so
       estimated the counts: `label_order = "given"`, against "random" or "sorted".
     - The code returns the last finite iterate: `keep = "last"`. Since the weight of the match changes during the first
       half of the steps, `keep = "best"` compares losses of the second half only.
-Weights and learning rates are the authors' for FEMNIST; `preset = "cifar100"` selects theirs for CIFAR-100, "by-data" these
-for colour images.
+Weights and learning rates are the authors' for FEMNIST; `preset = "cifar100"` selects theirs for CIFAR-100, and
+"by-data" these for colour images.
 
 A faster variant, off by default: with `together = 0.5` all epochs hold the same images in the first half of the steps
 and separate ones from there; 200 such steps end above 400 of the paper's (docs/performance.md).
