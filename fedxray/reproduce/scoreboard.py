@@ -233,7 +233,7 @@ CLAIMS: tuple[Claim, ...] = (
         says="Simulating the client's epochs with an order-invariant prior reconstructs more images than without it, "
         "and both more than an attack on FedSGD.",
         by="dlf-table1",
-        why="few writers, and networks drawn by us: the spread over networks is as large as the gap",
+        why="few writers, and networks drawn by us",
     ),
     Claim(
         paper="dlf",
@@ -312,7 +312,6 @@ CLAIMS: tuple[Claim, ...] = (
         place="Figure 2",
         says="The larger the batch, the nearer the reconstructed linear model.",
         by="aia-regression-toy",
-        why="in single precision the error of the inverse is larger than the effect",
     ),
     Claim(
         paper="aia",
