@@ -48,7 +48,7 @@ GRANTS: Mapping[str, str] = {
     "batch-labels": "the labels of every local step",
     "public-attributes": "the client's training records without the sensitive column",
     "target-records": "complete records, among them all that the client trained on, but not which these are",
-    "source-records": "equally many training records of all clients, but not whose record each is",
+    "source-records": "equally many training records of all clients, as far as they have them, but not whose each is",
     "own-data": "the records of the curious client itself",
     "public-records": "records of the same kind that belong to no client",
     "public-images": "images of the same kind that belong to no client",

@@ -18,11 +18,11 @@ from torch import Tensor
 from fedxray.adversary.grants import MOST_SOURCES
 from fedxray.adversary.view import Observation, View
 from fedxray.attacks.base import SINGLE_REPLIES, Attack, Context, Need, Workload, granted, single_replies
-from fedxray.attacks.evidence import Evidence, Kind, of_membership, of_sources
+from fedxray.attacks.evidence import Evidence, Kind, of_membership
 from fedxray.attacks.observations import NO_DIRECTION, own_order, usable
 from fedxray.attacks.record_gradients import gradients_at
 from fedxray.attacks.shadow import known_step
-from fedxray.attacks.source import SourceAttack, several_clients
+from fedxray.attacks.source import SourceAttack, best_fitting, several_clients
 from fedxray.attacks.update_algebra import SECONDS, USUAL, Messages, estimates, of_presence
 from fedxray.data.dataset import Records
 from fedxray.settings import setting
@@ -97,8 +97,7 @@ class SourceFromUpdates(SourceAttack):
             empty = torch.full((len(records),), share, dtype=torch.float64, device=asked.x.device)
             read = rounds and len(records)
             weights.append(presence(view, records, rounds, share, rounds[0].examples) if read else empty)
-        owners = torch.tensor(view.clients, device=asked.x.device)[torch.stack(weights, 1).argmax(1)]
-        return of_sources(owners, facts={"clients": len(view.clients)})
+        return best_fitting(view, -torch.stack(weights, 1), clients=len(view.clients))
 
 
 def presence(view: View, records: Records, rounds: Sequence[Observation], share: float, examples: int | None) -> Tensor:

@@ -21,7 +21,11 @@ from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.local_model.messages import returned, step_size
 from fedxray.losses import example_loss, losses
 from fedxray.params import Params
+from fedxray.seeds import derive_seed
 from fedxray.settings import setting
+
+TIES = 2**31  # seeds of a record that pick among clients that fit equally well
+LITTLE = 1e-6  # weight of a rank beside votes
 
 
 class SourceAttack(Attack):
@@ -76,23 +80,35 @@ class SourceFromModel(SourceAttack):
 
 
 def best_fitting(view: View, misfits: Tensor, **facts: Any) -> Evidence:
-    """Return the client of lowest misfit [records, clients] for every record, as evidence."""
-    return of_sources(torch.tensor(view.clients, device=misfits.device)[misfits.argmin(1)], facts=facts)
+    """Return the client of lowest misfit [records, clients] for every record, as evidence.
+
+    Of clients that fit equally well the record's content picks one: the first would gain records that saturate a loss.
+    """
+    asked = view.grants.source_records
+    assert asked is not None
+    lowest = misfits == misfits.amin(1, keepdim=True)
+    lowest = torch.where(lowest.any(1, keepdim=True), lowest, True)  # NaN fits nobody
+    drawn = torch.tensor([derive_seed(0, "tie", row) % TIES for row in asked.x], device=misfits.device)
+    picked = drawn % lowest.sum(1)  # which of those that are tied
+    place = ((lowest.cumsum(1) == picked[:, None] + 1) & lowest).int().argmax(1)
+    return of_sources(torch.tensor(view.clients, device=misfits.device)[place], facts=facts)
 
 
 def votes_against(fits: Tensor) -> Tensor:
     """Return the misfit of each client [records, clients] to losses [rounds, records, clients]; inf for no reply.
 
-    It is minus its number of rounds with the lowest loss; ties go to the lower mean loss over the rounds that a client
-    took part in. NaN counts as the largest loss.
+    It is minus its number of rounds with the lowest loss, which clients that tie share; equal numbers go to the lower
+    mean loss over the rounds that a client took part in. NaN counts as the largest loss.
     """
     took_part = (fits != torch.inf).any(1)  # [rounds, clients]
     worst = torch.finfo(fits.dtype).max / len(fits)  # finite, so that a mean of it still beats no vote
     fits = fits.nan_to_num(worst, worst)
-    votes = torch.nn.functional.one_hot(fits.argmin(-1), fits.shape[-1]).sum(0)  # [records, clients]
+    lowest = (fits == fits.amin(-1, keepdim=True)).double()
+    votes = (lowest / lowest.sum(-1, keepdim=True)).sum(0)  # [records, clients]
     mean = torch.where(took_part[:, None], fits, 0.0).sum(0) / took_part.sum(0)
-    rank: Tensor = mean.argsort(dim=-1, stable=True).argsort(-1)
-    return rank / fits.shape[-1] - votes
+    above = mean[:, :, None] > mean[:, None]  # [records, clients, clients]
+    rank = above.sum(-1) + (mean[:, :, None] == mean[:, None]).sum(-1) / 2
+    return rank * LITTLE / fits.shape[-1] - votes
 
 
 def rounds_of_rivals(view: View) -> list[list[Observation]]:

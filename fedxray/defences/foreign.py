@@ -7,6 +7,7 @@ which is seeded for the call and restored after it. Nothing is known of their fo
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -59,11 +60,17 @@ class ForeignDefence(Defence):
 
     def hooks(self, work: Work) -> Hooks:
         """Send the update through; what is left out of it becomes zero."""
+        subject = own_copy(self.subject)
 
         def changed(update: Params, generator: torch.Generator) -> dict[str, Tensor]:
             arrays = {name: value.detach().cpu().numpy().copy() for name, value in update.items()}
             with seeded(generator):
-                answer = self.change(self.subject, arrays, work.steps)
+                answer = self.change(subject, arrays, work.steps)
+            odd = sorted(answer.keys() - update.keys())
+            if odd or not answer:
+                got = f"{odd[0]!r}" if odd else "no array at all"
+                remedy = "It may change values or drop some arrays."
+                raise BadInput("defence", expected="arrays of the update", got=got, remedy=remedy)
             return {name: _fitting(name, answer.get(name), value) for name, value in update.items()}
 
         return Hooks(outgoing=stateless(changed))
@@ -71,6 +78,14 @@ class ForeignDefence(Defence):
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
         return f"{self.framework} {getattr(self.subject, '__name__', type(self.subject).__name__)}"
+
+
+def own_copy(subject: Any) -> Any:
+    """Return a client's own copy, as it may keep a state; what cannot be copied, as NVFlare's SVT, is shared."""
+    try:
+        return copy.deepcopy(subject)
+    except TypeError:
+        return subject
 
 
 @contextmanager
@@ -101,8 +116,12 @@ def _through_filter(subject: Any, arrays: Arrays, steps: int) -> Mapping[str, An
 
     meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: steps}
     sent = DXO(DataKind.WEIGHT_DIFF, data=arrays, meta=meta).to_shareable()
-    answer: Mapping[str, Any] = from_shareable(subject.process(sent, FLContext())).data
-    return answer
+    answer = from_shareable(subject.process(sent, FLContext()))
+    if answer.data_kind != DataKind.WEIGHT_DIFF:
+        remedy = "Let the filter keep the kind of data."
+        raise BadInput("defence", expected="a filter of WEIGHT_DIFF", got=answer.data_kind, remedy=remedy)
+    arrays = answer.data
+    return arrays
 
 
 def _through_mod(subject: Any, arrays: Arrays, steps: int) -> Mapping[str, Any]:

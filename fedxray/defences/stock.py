@@ -27,11 +27,14 @@ from torch import Tensor
 from fedxray.defences.base import Clipped, Defence, Hooks, KnownDefence, Work, stateless
 from fedxray.defences.noise import laplace_like
 from fedxray.errors import BadInput
-from fedxray.params import Params
+from fedxray.params import Params, is_finite
 from fedxray.seeds import normal_like
 from fedxray.settings import REQUIRED, setting
 
+MOST_PASSES = 10_000  # over all entries, until enough are chosen
 STEPS_REPORTED = "Whether the training script reports its local steps, by which NVFlare divides the update."
+ROUNDING = 1e-3  # relative, of a clipped length
+TINY = 1e-200  # of a squared length
 CLIPPING_NORM = "Largest Euclidean norm of an update."
 
 
@@ -53,6 +56,8 @@ class NvflarePercentile(Defence):
         steps = work.steps if self.steps_reported else 1
 
         def filtered(update: Params, generator: torch.Generator) -> dict[str, Tensor]:
+            if not is_finite(update):  # of a training that diverges
+                return dict(update)
             magnitudes = torch.cat([value.detach().abs().flatten() for value in update.values()])
             cutoff = percentile(magnitudes, self.percentile)
             kept = {name: value * (value.detach().abs() >= cutoff) for name, value in update.items()}
@@ -105,6 +110,8 @@ class NvflareSvt(Defence):
         steps = work.steps if self.steps_reported else 1
 
         def filtered(update: Params, generator: torch.Generator) -> dict[str, Tensor]:
+            if not is_finite(update):  # of a training that diverges
+                return dict(update)
             names = sorted(update)
             flat = torch.cat([update[name].double().flatten() for name in names]) / steps
             sizes = [update[name].numel() for name in names]
@@ -123,8 +130,13 @@ class NvflareSvt(Defence):
         cut = values.clamp(-self.gamma, self.gamma)
         threshold = self.tau + self.gamma / threshold_budget * laplace_like(values[:1], generator)
         accepted = torch.zeros_like(values, dtype=torch.bool)
-        while int(accepted.sum()) < count:
+        for _ in range(MOST_PASSES):
+            if int(accepted.sum()) >= count:
+                break
             accepted |= cut.abs() + query * laplace_like(values, generator) >= threshold
+        else:
+            expected, got = "a threshold that entries reach", f"too few after {MOST_PASSES} passes, as in NVFlare"
+            raise BadInput("defence.tau", expected=expected, got=got, remedy="Lower tau, or raise gamma.")
         places = accepted.nonzero().flatten()
         drawn = torch.randint(len(places), (count,), generator=generator, device="cpu")  # with replacement
         chosen = places[drawn.to(places.device)]
@@ -175,8 +187,8 @@ class NvflareExclude(Defence):
 
 def clipped(update: Params, norm: float) -> dict[str, Tensor]:
     """Return an update scaled down to this Euclidean norm over all tensors, where it is longer."""
-    length = torch.stack([value.double().square().sum() for value in update.values()]).sum().sqrt()
-    factor = (norm / length.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
+    square = torch.stack([value.double().square().sum() for value in update.values()]).sum()
+    factor = (norm / square.clamp(min=TINY).sqrt()).clamp(max=1.0)
     return {name: value * factor.to(value) for name, value in update.items()}
 
 
@@ -249,12 +261,11 @@ class FlowerAdaptiveClipping(Defence):
 
     initial_clipping_norm: float = setting(0.1, "Largest Euclidean norm of an update in the first round.", above=0)
     target_clipped_quantile: float = setting(0.5, "Share of updates that are to be clipped.", least=0, most=1)
-    clip_norm_lr: float = setting(0.2, "Rate at which the norm changes.", above=0)
+    clip_norm_lr: float = setting(0.2, "Rate at which the norm changes.", above=0, most=100)
 
     def hooks(self, work: Work) -> Hooks:
-        """Clip by the present norm, which an attacker would read in the message."""
-        clip = stateless(lambda update, _: clipped(update, self.initial_clipping_norm))
-        return Hooks(outgoing=clip, known=KnownDefence(replay=Hooks(outgoing=clip)))
+        """Clip by the present norm; no attack here reads the norm of a round, so none counts as knowing it."""
+        return Hooks(outgoing=stateless(lambda update, _: clipped(update, self.initial_clipping_norm)))
 
     def after_round(self, updates: Sequence[Params]) -> Defence:
         """Return this defence with the norm of the next round, by the replies of this one."""
@@ -263,7 +274,7 @@ class FlowerAdaptiveClipping(Defence):
             for update in updates
         ]
         # Clipped updates have the norm itself as their length, up to rounding.
-        share = sum(length >= self.initial_clipping_norm * (1 - 1e-6) for length in lengths) / len(lengths)
+        share = sum(length >= self.initial_clipping_norm * (1 - ROUNDING) for length in lengths) / len(lengths)
         factor = math.exp(-self.clip_norm_lr * (share - self.target_clipped_quantile))
         return replace(self, initial_clipping_norm=self.initial_clipping_norm * factor)
 

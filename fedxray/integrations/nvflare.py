@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 KINDS = ("WEIGHTS", "WEIGHT_DIFF")
 TASKS = ["train"]  # a filter for all tasks, "*", is never applied by NVFlare 2.9
-MOST_HELD = 100  # messages that wait for their reply
+MOST_HELD = 4_000_000_000  # bytes of models that wait for their reply
 MOST_SECONDS = 30.0  # that the end of a run waits for the disk
 STEPS, METRICS, HISTORY = "NUM_STEPS_CURRENT_ROUND", "initial_metrics", "filter_history"
 
@@ -106,24 +106,27 @@ def _safely(folder: str, work: Callable[[], None]) -> None:
 
 def _pass(folder: str, shareable: Shareable, fl_ctx: FLContext) -> None:
     """Hold a model on its way to a site, or record a reply; at a site that gets events, that waits for the last."""
+    if _is_over(folder):
+        return
     side: Side = "server" if str(fl_ctx.get_process_type() or "").startswith("S") else "client"
     outward = fl_ctx.get_prop(FLContextKey.FILTER_DIRECTION) == FilterKey.OUT
     if outward == (side == "server"):
-        _hold(shareable, fl_ctx, side)
+        _hold(folder, shareable, fl_ctx, side)
     elif side == "server" or not _held.listening:
-        _answer(_writer(folder, side), shareable, fl_ctx, last=False)
+        _answer(folder, _writer(folder, side), shareable, fl_ctx, last=False)
 
 
 def _leave(folder: str, fl_ctx: FLContext) -> None:
     result = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
-    if result is not None and _key(fl_ctx, "client") in _held.sent:
-        _answer(_writer(folder, "client"), result, fl_ctx, last=True)
+    if result is not None and _key(folder, fl_ctx, "client") in _held.sent:
+        _answer(folder, _writer(folder, "client"), result, fl_ctx, last=True)
 
 
 # What was sent, until the reply to it passes
 
 
 Side = Literal["client", "server"]
+Key = tuple[str, Side, str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,13 +136,18 @@ class Sent:
     arrays: Arrays
     round: int | None
 
+    @property
+    def bytes(self) -> int:
+        """Return the size of its arrays."""
+        return sum(value.nbytes for value in self.arrays.values())
+
 
 class _Held:
     """State of this process: models that wait for their reply, writers by folder, and whether events arrive here."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.sent: OrderedDict[tuple[str, str, str], Sent] = OrderedDict()
+        self.sent: OrderedDict[Key, Sent] = OrderedDict()
         self.writers: dict[str, RecordingWriter] = {}
         self.refused: set[str] = set()  # folders without a writer
         self.listening = False
@@ -158,28 +166,40 @@ def _writer(folder: str, side: Side) -> RecordingWriter:
         return _held.writers[folder]
 
 
-def _key(fl_ctx: FLContext, side: Side) -> tuple[str, str, str]:
-    """Return run, site and task of a message."""
+def _key(folder: str, fl_ctx: FLContext, side: Side) -> Key:
+    """Return folder and side of a recorder, and run, site and task of a message."""
     peer = fl_ctx.get_peer_context() if side == "server" else fl_ctx
     site = peer.get_identity_name() if peer is not None else ""
-    return str(fl_ctx.get_job_id()), str(site), str(fl_ctx.get_prop(FLContextKey.TASK_ID))
+    return folder, side, str(fl_ctx.get_job_id()), str(site), str(fl_ctx.get_prop(FLContextKey.TASK_ID))
 
 
-def _hold(shareable: Shareable, fl_ctx: FLContext, side: Side) -> None:
+def _is_over(folder: str) -> bool:
+    """Return whether nothing more is recorded there; what waited is dropped."""
+    writer = _held.writers.get(folder)
+    if folder not in _held.refused and (writer is None or writer.stopped is None):
+        return False
+    with _held.lock:
+        for key in [key for key in _held.sent if key[0] == folder]:
+            del _held.sent[key]
+    return True
+
+
+def _hold(folder: str, shareable: Shareable, fl_ctx: FLContext, side: Side) -> None:
     data = _model(shareable)
     if data is None:
         return
     number = shareable.get_header("current_round")
     sent = Sent(arrays=copied(data.data), round=None if number is None else int(number) + 1)
     with _held.lock:
-        _held.sent[_key(fl_ctx, side)] = sent
-        while len(_held.sent) > MOST_HELD:
-            _held.sent.popitem(last=False)
+        _held.sent[_key(folder, fl_ctx, side)] = sent
+        size = sum(one.bytes for one in _held.sent.values())
+        while size > MOST_HELD and len(_held.sent) > 1:
+            size -= _held.sent.popitem(last=False)[1].bytes
 
 
-def _answer(writer: RecordingWriter, shareable: Shareable, fl_ctx: FLContext, *, last: bool) -> None:
+def _answer(folder: str, writer: RecordingWriter, shareable: Shareable, fl_ctx: FLContext, *, last: bool) -> None:
     """Record a reply with the model that it answers; the first of several recorders does."""
-    key = _key(fl_ctx, "server" if writer.side == "server" else "client")
+    key = _key(folder, fl_ctx, "server" if writer.side == "server" else "client")
     with _held.lock:
         sent = _held.sent.pop(key, None)
     if sent is None or writer.stopped is not None:
@@ -191,7 +211,7 @@ def _answer(writer: RecordingWriter, shareable: Shareable, fl_ctx: FLContext, *,
     writer.submit(partial(_said, sent, reply, facts, key, last=last), size)
 
 
-def _said(sent: Sent, reply: Arrays | None, facts: Mapping[str, Any], key: tuple[str, str, str], *, last: bool) -> Said:
+def _said(sent: Sent, reply: Arrays | None, facts: Mapping[str, Any], key: Key, *, last: bool) -> Said:
     """Return a message in the form of the recording, on the writer's thread."""
     from fedxray.federation.recording.format import Said
 
@@ -203,8 +223,8 @@ def _said(sent: Sent, reply: Arrays | None, facts: Mapping[str, Any], key: tuple
         config |= {"left_out": left_out} if left_out else {}
     return Said(
         what="train",
-        node=key[1],
-        run=key[0],
+        node=key[3],
+        run=key[2],
         round=sent.round,
         sent=sent.arrays,
         reply=reply,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch
 from fedxray.adversary.view import Observation, ObservedModel, SourceRecords, View
 from fedxray.attacks.floors import ChanceOfSources, OwnerShare
 from fedxray.attacks.local_model.baselines import LocalModelOracle
-from fedxray.attacks.source import SourceFromModel, SourceMajority, votes_against
+from fedxray.attacks.source import SourceFromModel, SourceMajority, best_fitting, votes_against
 from fedxray.data.dataset import Records
 from fedxray.errors import Refused
 from fedxray.seeds import fork
@@ -99,3 +101,23 @@ def test_of_equal_votes_the_mean_counts_over_rounds_in_which_a_client_took_part(
     """By the sum of its losses the client that took part once would win."""
     fits = torch.tensor([[[0.5, 0.6, torch.inf]], [[torch.inf, 0.3, 9.0]]])  # [rounds, records, clients]
     assert votes_against(fits).argmin(-1).tolist() == [1]
+
+
+def test_clients_that_fit_equally_well_share_the_records() -> None:
+    asked = SourceRecords(x=torch.randn(600, 4, generator=fork(0)), y=torch.zeros(600), counts=(200, 200, 200))
+    view: Any = SimpleNamespace(clients=(0, 1, 2), grants=SimpleNamespace(source_records=asked))
+    tied = torch.zeros(600, 3)
+    tied[:300, 1] = 1.0  # between the first and the last
+    owners = best_fitting(view, tied).tensors["owners"]
+    assert 1 not in owners[:300].tolist()
+    assert all(120 < int((owners[:300] == client).sum()) < 180 for client in (0, 2))
+    assert all(70 < int((owners[300:] == client).sum()) < 130 for client in range(3))
+    nobody = best_fitting(view, torch.full((600, 3), torch.nan)).tensors["owners"]
+    assert {0, 1, 2} == set(nobody.tolist())
+
+
+def test_tied_votes_are_shared() -> None:
+    fits = torch.zeros(2, 1, 3)  # two rounds, one record
+    assert torch.equal(*votes_against(fits)[0, :2].reshape(2, 1))
+    fits[1, 0, 2] = -1.0
+    assert int(votes_against(fits).argmin()) == 2

@@ -91,6 +91,21 @@ def test_a_filter_that_changes_shapes_is_refused() -> None:
         sent(as_defence(Flattened()))
 
 
+def test_a_filter_that_renames_arrays_is_refused() -> None:
+    pytest.importorskip("nvflare")
+
+    class Renamed:
+        def process(self, shareable: Any, context: Any) -> Any:
+            from nvflare.apis.dxo import from_shareable
+
+            data = from_shareable(shareable)
+            data.data = {f"x.{name}": value for name, value in data.data.items()}
+            return data.update_shareable(shareable)
+
+    with pytest.raises(BadInput, match="arrays of the update"):
+        sent(as_defence(Renamed()))
+
+
 def test_anything_else_is_refused_by_name() -> None:
     assert as_defence(3) == 3
     with pytest.raises(BadInput, match="to return a Defence"):

@@ -116,6 +116,17 @@ def test_svt_with_little_noise_sends_the_values_themselves() -> None:
     assert 0.5 < float(chosen.float().mean()) < 0.75, "1 - 1/e of them, drawn with replacement"
 
 
+@pytest.mark.parametrize("defence", [NvflareSvt(), NvflarePercentile()])
+def test_an_update_that_is_not_finite_passes(defence: Defence) -> None:
+    update = {"w": torch.tensor([1.0, torch.nan, torch.inf])}
+    torch.testing.assert_close(sent(defence, update)["w"], update["w"], equal_nan=True)
+
+
+def test_a_threshold_that_nothing_reaches_is_refused() -> None:
+    with pytest.raises(BadInput, match="tau"):
+        sent(NvflareSvt(tau=1e9, gamma=1e-5, epsilon=1e6), update_of())
+
+
 def test_excluded_tensors_are_not_sent() -> None:
     pytest.importorskip("nvflare")
     from nvflare.app_common.filters.exclude_vars import ExcludeVars

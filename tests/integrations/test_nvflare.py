@@ -209,3 +209,20 @@ def test_a_job_in_the_simulator_is_recorded_by_sites_and_server(tmp_path: Path) 
         sent, reply = sites.arrays(one.sent), sites.arrays(one.reply)
         changed = torch.cat([(reply[name] - value).flatten() for name, value in sent.items()])
         assert 0.4 < float((changed == 0).float().mean()) < 0.6
+
+
+def test_every_folder_gets_its_own_recording(tmp_path: Path) -> None:
+    """A site's own recorder and one that came with the job: neither takes the message from the other."""
+    for direction in (FilterKey.IN, FilterKey.OUT):
+        for name in ("site", "job"):
+            Recorder(str(tmp_path / name)).process(message(dict(MODEL)), context(direction))
+    assert all(len(recorded(tmp_path / name).messages) == 1 for name in ("site", "job"))
+
+
+def test_a_recorder_that_cannot_write_holds_no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, writing.__name__, None)
+    recorder = Recorder(str(tmp_path / "held"))
+    for task in range(5):
+        for direction in (FilterKey.IN, FilterKey.OUT):
+            recorder.process(message(dict(MODEL)), context(direction, str(task)))
+    assert not recorders._held.sent

@@ -298,6 +298,7 @@ class Scored:
 # Floors, controls and ceilings
 
 FROM_NOTHING = ("images", "rows")  # kinds whose guesses are not about given records
+UNEVEN = 1.1  # the largest client's records beside the smallest one's, where names of sources can be exchanged
 ABOUT_ASKED = ("attributes", "sources")  # kinds that answer about given records, all of which were trained on
 BY_SPLIT = ("membership", "images", "rows", "class-images")  # kinds that held-out records test against luck
 
@@ -424,8 +425,8 @@ def _held_out(context: CaseContext) -> Scored | None:
 def swaps_of(context: CaseContext) -> dict[int, Scored]:
     """Return the attack about this client with the messages of others, by their client.
 
-    For sources it is the score as if each of them were this client. None where held-out records test the same, where
-    only sums are seen, and where an oracle holds the truth.
+    For sources it is the score as if each of them were this client, if all clients have about as many records. None
+    where held-out records test the same, where only sums are seen, and where an oracle holds the truth.
     """
     part, attack, truth = context.part, context.attack, context.truth
     if not is_swapped(part, attack, held_out=any(map(len, truth.holdout))):
@@ -440,7 +441,9 @@ def swaps_of(context: CaseContext) -> dict[int, Scored]:
         swapped=True,
     )
     if attack.kind == "sources":
-        return _attributed(context, others)
+        # Names are exchanged, not messages: fair where messages of all clients are alike but for their records.
+        sizes = [len(one) for one in truth.train if len(one)]
+        return _attributed(context, others) if max(sizes) <= UNEVEN * min(sizes) + 1 else {}
     answers = {other: _with_messages_of(context, other) for other in others}
     return {other: answer for other, answer in answers.items() if answer is not None}
 

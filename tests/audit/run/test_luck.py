@@ -155,6 +155,13 @@ def test_sources_swap_names_without_a_further_run() -> None:
     assert all(found.swaps[str(other)]["accuracy"] == pytest.approx(above[other]) for other in (0, 2))
 
 
+def test_sources_of_clients_of_unequal_size_have_no_swaps() -> None:
+    """Their messages differ by the size alone, and a guess may depend on it and on features at once."""
+    sizes = {"name": "digits", "clients": 3, "partition": "sizes", "sizes": [40, 20, 12]}
+    made = context({"name": "source-from-model"}, document={**DIGITS, "data": sizes})
+    assert swaps_of(made) == {}
+
+
 @pytest.mark.parametrize("counts", [(20, 20, 20), (30, 12, 6), (20,) * 6, (40, 30, 20, 10, 8, 6)])
 @pytest.mark.parametrize("lean", ["none", "to the first", "to the largest", "to few"])
 def test_noise_gives_sources_no_small_p(counts: tuple[int, ...], lean: str) -> None:
