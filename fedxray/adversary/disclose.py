@@ -160,7 +160,7 @@ def source_order(truth: Truth, seats: tuple[int, ...] = (), rows: Rows = "train"
         chosen += [first + _spread(((holder == client) & single).nonzero()[:, 0], most) for client in clients]
         first += len(holder)
     if sum(map(bool, map(len, chosen[: len(clients)]))) < 2:
-        remedy = "Use two clients or more."
+        remedy = "Give two clients records of their own."
         raise BadInput("clients", expected="records of two clients, none held by both", got="fewer", remedy=remedy)
     index = torch.cat(chosen)
     return index[_mixed_order(truth, everyone.take(index.to(everyone.x.device)), "sources", rows)]

@@ -143,7 +143,7 @@ def test_a_recording_that_changed_is_not_resumed(place: Path, tmp_path: Path) ->
         ({"data": {"limit": 20}}, 'as it reported, got 20. Give exactly these (others by use = "...")'),
         ({"path": "nowhere"}, "expected a recording with recording.json, got none"),
         ({"transcript": {"optimiser": "sgd"}}, "Did you mean optimizer?"),
-        ({"attack": [{"name": "source-majority"}]}, "records of another client"),
+        ({"attack": [{"name": "source-majority"}]}, "records of two clients"),
         ({"attack": [{**ATTACKS[0], "grants": ["batch-labels"]}]}, "no message holds the order of the node's records"),
         ({"attack": [{**ATTACKS[0], "grants": ["oracle-order"]}]}, "of the node's records, got 'oracle-order'. Leave"),
         ({"attack": [{**ATTACKS[0], "grants": ["bn-statistics"]}]}, "grants: expected a grant that a recording holds"),
