@@ -87,7 +87,7 @@ def best_fitting(view: View, misfits: Tensor, **facts: Any) -> Evidence:
     asked = view.grants.source_records
     assert asked is not None
     lowest = misfits == misfits.amin(1, keepdim=True)
-    lowest = torch.where(lowest.any(1, keepdim=True), lowest, True)  # NaN fits nobody
+    lowest = torch.where(lowest.any(1, keepdim=True), lowest, True)  # NaN fits no client better
     drawn = torch.tensor([derive_seed(0, "tie", row) % TIES for row in asked.x], device=misfits.device)
     picked = drawn % lowest.sum(1)  # which of those that are tied
     place = ((lowest.cumsum(1) == picked[:, None] + 1) & lowest).int().argmax(1)
