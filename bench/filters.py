@@ -3,7 +3,7 @@
     python bench/filters.py [--out fedxray-out/filters] [--write docs/results/bench/filters.json]
 
 Table: three clients of Adult with 150 records, ten rounds of five epochs; is the sensitive column named
-(`attribute-from-updates`), are members found (`membership-best`)? Images: one gradient of two pictures of clothes from
+(`attribute-from-updates`), are members found (`membership-best`)? Images: one step of two pictures of clothes from
 each of three shops (`inverting-gradients`). Three seeds. Of an aware and an unaware attacker the stronger one is shown.
 Epsilon as configured and as accounted for all rounds is that of `fedxray claim`. Flower's mods have no defaults: its
 documentation's values are used. The audits lie in --out and are continued where they were stopped.
@@ -41,7 +41,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "images": {
         "data": {"name": "fashion-mnist", "clients": 3, "limit": 2, "holdout": 0.5},
         "model": {"name": "mlp", "hidden": [64]},
-        "federation": {"algorithm": "fedsgd", "rounds": 1},
+        "federation": {"rounds": 1, "epochs": 1, "batch_size": "all", "learning_rate": 0.1},
         "attack": [{"name": "inverting-gradients", "steps": 400}],
     },
 }

@@ -10,7 +10,9 @@ script reports them (else 1), Lap(b) Laplace noise of scale b.
     flower-fixed-clipping     u min(1, clip/|u|)
     flower-adaptive-clipping  the same; after a round clip *= exp(-rate (share of clipped updates - quantile))
 Updates are what the filters get with NVFlare's WEIGHT_DIFF; Flower's noise on weights is noise on updates. The noise
-that Flower's server adds to a mean is not part of them: the server has seen the updates by then.
+that Flower's server adds to a mean is not part of them: the server has seen the updates by then. With FedSGD an update
+is a gradient, 1/learning rate times that difference: simulate FedAvg with one step to see what a filter does to it.
+Running statistics of BatchNorm layers pass, where the frameworks filter the whole state.
 """
 
 from __future__ import annotations
