@@ -36,6 +36,12 @@ def secret_records(count: int) -> Records:
     return Records(torch.full((count, 2), SECRET), torch.full((count,), TARGET))
 
 
+def own_records(client: int) -> Records:
+    """Records that no other client holds."""
+    records = secret_records(4)
+    return Records(records.x * (1 + client / 1e5), records.y)
+
+
 def holders() -> Iterator[object]:
     """Every object that a user of the Python interface may print."""
     space = secret_space()
@@ -47,7 +53,7 @@ def holders() -> Iterator[object]:
         nn.init.constant_(parameter, SECRET)
     federation = Federation(
         space=space,
-        clients=tuple(secret_records(4) for _ in range(12)),
+        clients=tuple(own_records(client) for client in range(12)),
         holdout=tuple(secret_records(2) for _ in range(12)),
         public=secret_records(3),
         model=model,

@@ -27,7 +27,7 @@ STUDY = {"trials": 12, "starts": 6, "batch": 3, "sampler": "gp", "give_up": 0.5}
 
 def plan(study: dict[str, Any] | None = None, **attack: Any) -> Plan:
     """Two clients with two tiny pictures each, and a search that costs next to nothing."""
-    part = {"name": "awa", "steps": 4, "targets": 1, "controls": [], "search": study or STUDY, **attack}
+    part = {"name": "awa", "steps": 4, "targets": [0], "controls": [], "search": study or STUDY, **attack}
     return make_plan(
         {
             "name": "searched",
