@@ -5,12 +5,11 @@
     python bench/membership.py products
 
 One run of a setting under a defence with a seed is a cell: STORE keeps the scores of every attack on it, so that an
-interrupted table goes on, and `--write` adds what is there after every cell. Ten clients train (FEMNIST: five); so many
-of them are attacked in every run that there are 1,000 non-members (FEMNIST: all). AUC is the mean of the AUCs of the
-clients; for the TPR the normal scores of all clients are pooled. Intervals are 95 % t-intervals over runs. FEMNIST is
-divided by writer: a third of the images of every writer is set aside. CPU time is of one thread, by record and round of
-the run. `products` times the inner
-products of records' gradients with 1 and 10 updates, by layers and from whole gradients.
+interrupted table goes on, and `--write` adds what is there after every cell. Ten clients train (FEMNIST: five); enough
+of them are attacked in every run to have 1,000 non-members (FEMNIST: all). AUC is the mean of the AUCs of the clients;
+for the TPR the normal scores of all clients are pooled. Intervals are 95 % t-intervals over runs. FEMNIST is divided by
+writer: a third of the images of every writer is set aside. CPU time is of one thread, by record and round of the run.
+`products` times the inner products of records' gradients with 1 and 10 updates, by layers and from whole gradients.
 """
 
 from __future__ import annotations

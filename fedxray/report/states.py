@@ -302,7 +302,8 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
             return f"{step}:", f"fedxray audit PLAN.toml --resume --seeds {total}"
         alone = "Audit this plan alone; its file is beside the report:"
         return f"{step}. {alone}", f"fedxray audit plan-{row['plan']}.toml --seeds {total}"
-    if row["state"] == "open":
+    wide = row["upper"] is not None and row["margin"] is not None and row["upper"] > row["margin"]
+    if row["state"] == "open" and not wide:
         return "More seeds alone would not settle it: fix what the evidence names, then audit again.", ""
     return "A practical number of seeds would not settle it: attack more clients, or use more records.", ""
 
