@@ -8,8 +8,9 @@ task data and of task results, and as a component. As a component it gets an eve
 records what really leaves the site; without, what the filters before it made of the result.
 
 A filter that raises would end the job. Everything here runs inside `_safely()`: the first error is logged once, ends
-the recording, and the message passes. Filters that follow may write into the arrays, so they are copied at once; all
-else happens on the writer's thread. Input and output filters of a job are two objects that the Job API makes from
+the recording, and the message passes. A reply that is no model of the sent one's shapes, such as a quantised one, is
+noted and left out. Filters that follow may write into the arrays, so they are copied at once; all else happens on the
+writer's thread. Input and output filters of a job are two objects that the Job API makes from
 JSON, so what was received waits in this module. The Job API copies this one file into the job: fedxray itself is
 imported when the first message passes, and where it is not installed at a site a warning says so once.
 
@@ -19,10 +20,12 @@ Tested with NVFlare 2.9.
 from __future__ import annotations
 
 import logging
+import math
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,7 +47,10 @@ KINDS = ("WEIGHTS", "WEIGHT_DIFF")
 TASKS = ["train"]  # a filter for all tasks, "*", is never applied by NVFlare 2.9
 MOST_HELD = 4_000_000_000  # bytes of models that wait for their reply
 MOST_SECONDS = 30.0  # that the end of a run waits for the disk
+MOST_TEXT, MOST_FACTS, MOST_STEPS, MOST_ROUNDS = 200, 1000, 2**53, 10**8
+ROUNDING = 1e-6  # relative, of a filter that divides and multiplies by the number of steps
 STEPS, METRICS, HISTORY = "NUM_STEPS_CURRENT_ROUND", "initial_metrics", "filter_history"
+FORM = "PROCESSED_ALGORITHM"  # names a form that is no plain model: quantised, encrypted
 
 log = logging.getLogger("fedxray.recorder")
 
@@ -58,6 +64,11 @@ def record(recipe: Any, folder: str, *, server: str | None = None) -> None:
     """
     places = [("client", folder)] + ([("server", server)] if server is not None else [])
     for side, place in places:
+        if not isinstance(place, str | os.PathLike):
+            from fedxray.errors import BadInput
+
+            remedy = 'For instance "/data/recording".'
+            raise BadInput("folder", expected="the path of a folder", got=repr(place)[:MOST_TEXT], remedy=remedy)
         if hasattr(recipe, "add_client_input_filter"):
             getattr(recipe, f"add_{side}_input_filter")(Recorder(str(place)), tasks=TASKS)
             getattr(recipe, f"add_{side}_output_filter")(Recorder(str(place)), tasks=TASKS)
@@ -74,7 +85,11 @@ class Recorder(Filter):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, folder: str) -> None:
         super().__init__()
-        self.folder = folder  # the Job API writes arguments by attributes of their names
+        # The Job API writes arguments by attributes of their names.
+        self.folder = str(folder) if isinstance(folder, str | os.PathLike) else ""
+        if not self.folder:
+            _held.refused.add(self.folder)
+            log.warning("fedxray does not record: folder is a %s, not the path of a folder.", type(folder).__name__)
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Keep a copy of a model that is sent or returned, and return the message itself."""
@@ -83,11 +98,15 @@ class Recorder(Filter):  # type: ignore[misc, unused-ignore]
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Record what leaves a site when all its filters have run."""
-        _held.listening = True
-        if event_type == EventType.AFTER_TASK_RESULT_FILTER and _held.sent:
+        if event_type == EventType.BEFORE_TASK_RESULT_FILTER and _held.sent:
+            _safely(self.folder, lambda: _expect(self.folder, fl_ctx))
+        elif event_type == EventType.AFTER_TASK_RESULT_FILTER and _held.sent:
             _safely(self.folder, lambda: _leave(self.folder, fl_ctx))
-        elif event_type == EventType.END_RUN and self.folder in _held.writers:
+        elif event_type in LAST and self.folder in _held.writers:
             _safely(self.folder, lambda: _held.writers[self.folder].wait(MOST_SECONDS))
+
+
+LAST = (EventType.END_RUN, EventType.SWAP_OUT)  # the process may end after these
 
 
 def _safely(folder: str, work: Callable[[], None]) -> None:
@@ -95,13 +114,22 @@ def _safely(folder: str, work: Callable[[], None]) -> None:
     try:
         work()
     except Exception as error:  # noqa: BLE001  (the job must continue)
-        writer = _held.writers.get(folder)
-        if writer is not None:
-            writer.stop(error)
-        elif folder not in _held.refused:
+        try:
+            _end(folder, error)
+        except Exception:  # noqa: BLE001  (an error that cannot be written down)
             _held.refused.add(folder)
-            remedy = " Install fedxray at this site." if isinstance(error, ModuleNotFoundError) else ""
-            log.warning("fedxray does not record to %s: %s: %s.%s", folder, type(error).__name__, error, remedy)
+            log.warning("fedxray stopped recording to %s: %s.", folder, type(error).__name__)
+
+
+def _end(folder: str, error: Exception) -> None:
+    """Record nothing more in a folder, and log the reason once."""
+    writer = _held.writers.get(folder)
+    if writer is not None:
+        writer.stop(error)
+    elif folder not in _held.refused:
+        _held.refused.add(folder)
+        remedy = " Install fedxray at this site." if isinstance(error, ModuleNotFoundError) else ""
+        log.warning("fedxray does not record to %s: %s: %s.%s", folder, type(error).__name__, error, remedy)
 
 
 def _pass(folder: str, shareable: Shareable, fl_ctx: FLContext) -> None:
@@ -112,8 +140,25 @@ def _pass(folder: str, shareable: Shareable, fl_ctx: FLContext) -> None:
     outward = fl_ctx.get_prop(FLContextKey.FILTER_DIRECTION) == FilterKey.OUT
     if outward == (side == "server"):
         _hold(folder, shareable, fl_ctx, side)
-    elif side == "server" or not _held.listening:
+        return
+    sent = _held.sent.get(_key(folder, fl_ctx, side))
+    if sent is not None and not sent.expected:
         _answer(folder, _writer(folder, side), shareable, fl_ctx, last=False)
+
+
+def _expect(folder: str, fl_ctx: FLContext) -> None:
+    """Note that an event will follow when the filters have run, and what the training returned."""
+    key, result = _key(folder, fl_ctx, "client"), fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+    if key not in _held.sent or _held.sent[key].expected or _is_over(folder):
+        return
+    data = None if result is None else _model(result)
+    try:
+        trained = None if data is None else (data.data_kind, copied(data.data, fetch=False))
+    except TypeError:  # an external trainer still holds the arrays
+        trained = None
+    with _held.lock:
+        if key in _held.sent:
+            _held.sent[key] = replace(_held.sent[key], expected=True, trained=trained)
 
 
 def _leave(folder: str, fl_ctx: FLContext) -> None:
@@ -131,29 +176,37 @@ Key = tuple[str, Side, str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A model on its way to a site, copied."""
+    """A model on its way to a site, copied; later with the kind and arrays that training returned, before filters."""
 
     arrays: Arrays
     round: int | None
+    expected: bool = False  # an event follows when all filters have run
+    trained: tuple[str, Arrays] | None = None
 
     @property
     def bytes(self) -> int:
         """Return the size of its arrays."""
-        return sum(value.nbytes for value in self.arrays.values())
+        held = (self.arrays, {} if self.trained is None else self.trained[1])
+        return sum(value.nbytes for arrays in held for value in arrays.values())
 
 
 class _Held:
-    """State of this process: models that wait for their reply, writers by folder, and whether events arrive here."""
+    """State of this process: models that wait for their reply, and writers by folder."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.sent: OrderedDict[Key, Sent] = OrderedDict()
         self.writers: dict[str, RecordingWriter] = {}
         self.refused: set[str] = set()  # folders without a writer
-        self.listening = False
+        self.warned: set[tuple[str, str]] = set()
+
+    def forked(self) -> None:
+        """Replace the lock, which a thread of the parent may have held."""
+        self.lock = threading.Lock()
 
 
 _held = _Held()
+os.register_at_fork(after_in_child=lambda: _held.forked())
 
 
 def _writer(folder: str, side: Side) -> RecordingWriter:
@@ -188,8 +241,14 @@ def _hold(folder: str, shareable: Shareable, fl_ctx: FLContext, side: Side) -> N
     data = _model(shareable)
     if data is None:
         return
-    number = shareable.get_header("current_round")
-    sent = Sent(arrays=copied(data.data), round=None if number is None else int(number) + 1)
+    if data.meta.get(FORM) is not None:
+        _warn(
+            folder, f"the model comes as {_text(data.meta[FORM])}; put the recorder after the filter that undoes this"
+        )
+        return
+    number = _number(shareable.get_header("current_round"))
+    round = int(number) + 1 if number is not None and 0 <= number < MOST_ROUNDS else None
+    sent = Sent(arrays=copied(data.data), round=round)
     with _held.lock:
         _held.sent[_key(folder, fl_ctx, side)] = sent
         size = sum(one.bytes for one in _held.sent.values())
@@ -204,33 +263,71 @@ def _answer(folder: str, writer: RecordingWriter, shareable: Shareable, fl_ctx: 
         sent = _held.sent.pop(key, None)
     if sent is None or writer.stopped is not None:
         return
-    data = _model(shareable)
-    reply = None if data is None else copied(data.data)
-    facts = {} if data is None else {"kind": data.data_kind, **_plain(data.meta)}
-    size = sum(value.nbytes for part in (sent.arrays, reply or {}) for value in part.values())
+    data, reply, facts = _model(shareable), None, dict[str, Any]()
+    if data is not None:
+        facts = {"kind": data.data_kind, **_plain(data.meta)}
+        reply, problem = _reply(sent.arrays, data)
+        if problem:
+            facts["not_recorded"] = problem
+            _warn(folder, f"of a reply of {_text(key[3])}: {problem}")
+    size = sent.bytes + sum(value.nbytes for value in (reply or {}).values())
     writer.submit(partial(_said, sent, reply, facts, key, last=last), size)
+
+
+def _reply(sent: Arrays, data: Any) -> tuple[Arrays | None, str]:
+    """Return the arrays of a reply to a model, None where they are no model like it, and what is not recorded."""
+    if data.meta.get(FORM) is not None:
+        return None, f"it comes as {_text(data.meta[FORM])}, not as plain arrays, and is not recorded"
+    reply = copied(data.data)
+    for name, value in reply.items():
+        if name in sent and value.shape != sent[name].shape:
+            shapes = f"{list(value.shape)} instead of {list(sent[name].shape)}"
+            return None, f"{_text(name)} has the shape {shapes}; the reply is not recorded"
+    odd = sorted(reply.keys() - sent.keys())
+    if not odd:
+        return reply, ""
+    known = {name: value for name, value in reply.items() if name in sent}
+    return known, f"arrays that were not sent are not recorded: {len(odd)}, such as {_text(odd[0])}"
+
+
+def _warn(folder: str, text: str) -> None:
+    """Log a warning once."""
+    if (folder, text) not in _held.warned and len(_held.warned) < MOST_FACTS:
+        _held.warned.add((folder, text))
+        log.warning("fedxray, recording to %s: %s.", folder, text)
 
 
 def _said(sent: Sent, reply: Arrays | None, facts: Mapping[str, Any], key: Key, *, last: bool) -> Said:
     """Return a message in the form of the recording, on the writer's thread."""
     from fedxray.federation.recording.format import Said
 
-    filters = tuple(str(name)[:200] for name in facts.get(HISTORY, ()))
     config = {name: value for name, value in facts.items() if name != HISTORY}
     if reply is not None:
+        if last and sent.trained is not None:
+            config["filters_changed"] = not same(sent.trained, (config["kind"], reply))
         left_out = sorted(sent.arrays.keys() - reply.keys())
         reply = whole_reply(sent.arrays, reply, config["kind"])
         config |= {"left_out": left_out} if left_out else {}
     return Said(
         what="train",
-        node=key[3],
-        run=key[2],
+        node=_text(key[3]),
+        run=_text(key[2]),
         round=sent.round,
         sent=sent.arrays,
         reply=reply,
         config=config,
-        inside=filters,
+        inside=tuple(facts.get(HISTORY, ())),
         outside=() if last else None,
+    )
+
+
+def same(before: tuple[str, Arrays], after: tuple[str, Arrays]) -> bool:
+    """Return whether two replies have the same kind, names and, up to rounding, the same values."""
+    if before[0] != after[0] or before[1].keys() != after[1].keys():
+        return False
+    return all(
+        value.shape == after[1][name].shape and np.allclose(value, after[1][name], ROUNDING, 0.0, equal_nan=True)
+        for name, value in before[1].items()
     )
 
 
@@ -261,14 +358,14 @@ def _model(shareable: Shareable) -> Any:
     return data if data.data_kind in KINDS and data.data else None
 
 
-def copied(arrays: Mapping[str, Any]) -> Arrays:
-    """Return copies of NumPy arrays, tensors and numbers; what was not fetched yet is fetched."""
-    return {str(name): _array(value) for name, value in arrays.items()}
+def copied(arrays: Mapping[str, Any], *, fetch: bool = True) -> Arrays:
+    """Return copies of NumPy arrays, tensors and numbers; what was not fetched yet is fetched, if asked."""
+    return {str(name): _array(value, fetch=fetch) for name, value in arrays.items()}
 
 
-def _array(value: Any) -> NDArray[Any]:
-    fetch: Callable[[], Any] | None = getattr(value, "materialize", None)
-    value = fetch() if callable(fetch) else value
+def _array(value: Any, *, fetch: bool) -> NDArray[Any]:
+    late: Callable[[], Any] | None = getattr(value, "materialize", None)
+    value = late() if fetch and callable(late) else value
     if hasattr(value, "detach"):  # a tensor; NumPy has no bfloat16
         value = value.detach().cpu()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
@@ -280,13 +377,39 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def _plain(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the server learns beside the arrays: steps, metrics by name, and the filters that ran."""
-    found: dict[str, Any] = {HISTORY: list(meta.get(HISTORY) or ())}
-    steps = meta.get(STEPS)
-    if isinstance(steps, int | float):
-        found["steps"] = int(steps)
+    """Return what the server learns beside the arrays: steps, metrics by name, and the filters that ran.
+
+    These come from scripts and filters of others: what is no finite number or text is left out.
+    """
+    history = meta.get(HISTORY)
+    filters = [history] if isinstance(history, str) else history if isinstance(history, list | tuple) else []
+    facts: dict[str, Any] = {HISTORY: [_text(name) for name in filters[:MOST_FACTS]]}
+    steps = _number(meta.get(STEPS))
+    if steps is not None and abs(steps) < MOST_STEPS:
+        facts["steps"] = int(steps)
     metrics = meta.get(METRICS)
-    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
-        if isinstance(value, int | float | np.number) and np.isfinite(value):
-            found[f"metric {str(name)[:200]}"] = float(value)
-    return found
+    for name, value in list(metrics.items())[:MOST_FACTS] if isinstance(metrics, Mapping) else ():
+        number = _number(value)
+        if number is not None:
+            facts[f"metric {_text(name)}"] = number
+    return facts
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, also one in an array or tensor without dimensions, as a float; None of all else."""
+    if isinstance(value, str | bytes | bool) or getattr(value, "shape", ()) != ():
+        return None
+    try:
+        number = float(value)
+    except Exception:  # noqa: BLE001  (objects of others)
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _text(value: Any) -> str:
+    """Return a short text that can be written."""
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001  (objects of others)
+        text = type(value).__name__
+    return text[:MOST_TEXT].encode(errors="replace").decode()

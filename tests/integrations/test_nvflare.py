@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
+from fedxray.errors import BadInput
 from fedxray.federation.recording import writer as writing
 from fedxray.federation.recording.reader import Recording, read_recording
 from fedxray.integrations import nvflare as recorders
-from fedxray.integrations.nvflare import Recorder, copied, whole_reply
+from fedxray.integrations.nvflare import Recorder, copied, record, whole_reply
 
 JOB = Path(__file__).parent / "nvflare_job"
 
@@ -109,8 +111,11 @@ def test_later_filters_do_not_change_the_copy(tmp_path: Path) -> None:
 
 def test_one_that_hears_events_records_what_leaves(tmp_path: Path) -> None:
     inner, outer = Recorder(str(tmp_path / "held")), Recorder(str(tmp_path / "held"))
-    outer.handle_event(EventType.START_RUN, context(FilterKey.IN))
     inner.process(message(dict(MODEL)), context(FilterKey.IN))
+    trained = context(FilterKey.OUT)
+    trained.set_prop(FLContextKey.TASK_RESULT, message({"w": MODEL["w"] + 1, "b": MODEL["b"]}))
+    for one in (inner, outer):
+        one.handle_event(EventType.BEFORE_TASK_RESULT_FILTER, trained)
     inner.process(message({"w": MODEL["w"] + 1, "b": MODEL["b"]}), context(FilterKey.OUT))
     left = context(FilterKey.OUT)
     left.set_prop(FLContextKey.TASK_RESULT, message({"w": MODEL["w"] + 5, "b": MODEL["b"]}, filter_history=["Late"]))
@@ -121,6 +126,46 @@ def test_one_that_hears_events_records_what_leaves(tmp_path: Path) -> None:
     (only,) = held.messages
     assert only.reply is not None and (only.inside, only.outside) == (["Late"], [])
     assert held.arrays(only.reply)["w"].tolist() == [5.0, 6.0, 7.0, 8.0]
+    assert only.config["filters_changed"] is True
+
+
+def test_an_event_of_another_kind_or_folder_delays_nothing(tmp_path: Path) -> None:
+    """A recorder that gets events without those of its task would otherwise wait for one that never comes."""
+    recorder, other = Recorder(str(tmp_path / "held")), Recorder(str(tmp_path / "other"))
+    for one in (recorder, other):
+        one.handle_event(EventType.START_RUN, context(FilterKey.IN))
+    recorder.process(message(dict(MODEL)), context(FilterKey.IN))
+    other.handle_event(EventType.BEFORE_TASK_RESULT_FILTER, context(FilterKey.OUT))
+    recorder.process(message(dict(MODEL)), context(FilterKey.OUT))
+    assert len(recorded(tmp_path / "held").messages) == 1
+
+
+@pytest.mark.parametrize(("change", "changed"), [(0.0, False), (1e-8, False), (1e-3, True)])
+def test_filters_that_do_nothing_are_noted(tmp_path: Path, change: float, changed: bool) -> None:
+    recorder, facts = Recorder(str(tmp_path / "held")), context(FilterKey.OUT)
+    recorder.process(message(dict(MODEL)), context(FilterKey.IN))
+    facts.set_prop(FLContextKey.TASK_RESULT, message({"w": MODEL["w"] + 1, "b": MODEL["b"]}))
+    recorder.handle_event(EventType.BEFORE_TASK_RESULT_FILTER, facts)
+    left = {"w": (MODEL["w"] + 1) * np.float32(1 + change), "b": MODEL["b"]}
+    facts.set_prop(FLContextKey.TASK_RESULT, message(left, filter_history=["Cut"]))
+    recorder.handle_event(EventType.AFTER_TASK_RESULT_FILTER, facts)
+    (only,) = recorded(tmp_path / "held").messages
+    assert only.config["filters_changed"] is changed and only.inside == ["Cut"]
+
+
+def test_arrays_that_a_trainer_still_holds_are_not_compared(tmp_path: Path) -> None:
+    class Late:
+        def materialize(self) -> Any:
+            raise AssertionError("an event must not fetch")
+
+    recorder, facts = Recorder(str(tmp_path / "held")), context(FilterKey.OUT)
+    recorder.process(message(dict(MODEL)), context(FilterKey.IN))
+    facts.set_prop(FLContextKey.TASK_RESULT, message({"w": Late(), "b": MODEL["b"]}))
+    recorder.handle_event(EventType.BEFORE_TASK_RESULT_FILTER, facts)
+    facts.set_prop(FLContextKey.TASK_RESULT, message(dict(MODEL)))
+    recorder.handle_event(EventType.AFTER_TASK_RESULT_FILTER, facts)
+    (only,) = recorded(tmp_path / "held").messages
+    assert only.reply is not None and "filters_changed" not in only.config
 
 
 def test_the_server_records_each_site(tmp_path: Path) -> None:
@@ -206,9 +251,147 @@ def test_a_job_in_the_simulator_is_recorded_by_sites_and_server(tmp_path: Path) 
     assert sorted(arrays(sites)) == [(f"site-{site}", round) for site in (1, 2) for round in (1, 2)]
     for one in sites.messages:
         assert one.inside == ["PercentilePrivacy"] and one.config["steps"] == 6 and one.reply is not None
+        assert one.config["filters_changed"] is True and one.outside == []
         sent, reply = sites.arrays(one.sent), sites.arrays(one.reply)
         changed = torch.cat([(reply[name] - value).flatten() for name, value in sent.items()])
         assert 0.4 < float((changed == 0).float().mean()) < 0.6
+
+
+class Mute:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("meta", "config", "inside"),
+    [
+        ({"NUM_STEPS_CURRENT_ROUND": float("nan")}, {}, []),
+        ({"NUM_STEPS_CURRENT_ROUND": 1e300}, {}, []),
+        ({"NUM_STEPS_CURRENT_ROUND": np.int64(6)}, {"steps": 6}, []),
+        ({"NUM_STEPS_CURRENT_ROUND": torch.tensor(6)}, {"steps": 6}, []),
+        ({"NUM_STEPS_CURRENT_ROUND": np.ones(2)}, {}, []),
+        ({"NUM_STEPS_CURRENT_ROUND": "6"}, {}, []),
+        ({"filter_history": "Cut"}, {}, ["Cut"]),
+        ({"filter_history": 3}, {}, []),
+        ({"filter_history": [Mute(), "x" * 900, "\ud800"]}, {}, ["Mute", "x" * 200, "?"]),
+        ({"initial_metrics": {"loss": torch.tensor(0.5), "f": float("inf"), Mute(): 2}},
+         {"metric loss": 0.5, "metric Mute": 2.0}, []),
+        ({"initial_metrics": ["loss"]}, {}, []),
+    ],
+)  # fmt: skip
+def test_odd_facts_do_not_stop_the_recording(
+    tmp_path: Path, meta: dict[str, Any], config: dict[str, Any], inside: list[str]
+) -> None:
+    (only,) = exchange(tmp_path / "held", dict(MODEL), **meta).messages
+    assert only.reply is not None and only.config == {"kind": "WEIGHTS", **config} and only.inside == inside
+
+
+@pytest.mark.parametrize("header", ["three", -5, float("nan"), 10**12, None])
+def test_an_odd_round_is_no_round(tmp_path: Path, header: Any) -> None:
+    recorder = Recorder(str(tmp_path / "held"))
+    for direction in (FilterKey.IN, FilterKey.OUT):
+        recorder.process(message(dict(MODEL), round=header), context(direction))
+    assert recorded(tmp_path / "held").messages[0].round is None
+
+
+@pytest.mark.parametrize("kind", [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
+@pytest.mark.parametrize(
+    ("reply", "meta", "problem"),
+    [
+        ({"w": np.ones(4, np.uint8), "b": MODEL["b"]}, {"PROCESSED_ALGORITHM": "blockwise8"}, "blockwise8"),
+        ({"w": np.ones(1, np.float32), "b": MODEL["b"]}, {}, "w has the shape [1] instead of [4]"),
+        ({"w": np.ones((3, 4), np.float32), "b": MODEL["b"]}, {}, "[3, 4] instead of [4]"),
+        ({"w": MODEL["w"], "b": np.ones(1, np.float32)}, {}, "b has the shape [1] instead of []"),
+    ],
+)
+def test_a_reply_that_is_no_such_model_is_left_out(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    reply: dict[str, Any],
+    meta: dict[str, Any],
+    problem: str,
+    kind: str,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        (only,) = exchange(tmp_path / "held", reply, kind, **meta).messages
+    assert only.reply is None and problem in only.config["not_recorded"] and problem in caplog.text
+    assert not list((tmp_path / "held").glob("stopped-*")), "the next round is recorded"
+
+
+def test_arrays_that_were_not_sent_are_named_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        held = exchange(tmp_path / "held", {**MODEL, "control": np.ones(3)})
+    (only,) = held.messages
+    assert only.reply is not None and only.reply.names == ["w", "b"] and "control" in caplog.text
+    assert "control" in only.config["not_recorded"]
+
+
+def test_a_quantised_model_is_not_held(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for task in ("task-1", "task-2"):
+            sent = message({"w": np.ones(4, np.uint8)}, PROCESSED_ALGORITHM="blockwise8")
+            Recorder(str(tmp_path / "held")).process(sent, context(FilterKey.IN, task))
+    assert not recorders._held.sent and len(caplog.messages) == 1 and "blockwise8" in caplog.text
+
+
+def test_a_folder_that_is_none_ends_no_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        recorder = Recorder(["a", "b"])  # type: ignore[arg-type]
+    assert "list" in caplog.text
+    for direction in (FilterKey.IN, FilterKey.OUT):
+        sent = message(dict(MODEL))
+        assert recorder.process(sent, context(direction)) is sent
+    recorder.handle_event(EventType.END_RUN, context(FilterKey.OUT))
+    with pytest.raises(BadInput, match="path of a folder"):
+        record(object(), ["a", "b"])  # type: ignore[arg-type]
+
+
+def test_an_error_without_a_text_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def fails(*_: Any) -> None:
+        raise Odd
+
+    recorder = Recorder(str(tmp_path / "held"))
+    monkeypatch.setattr(recorders, "_model", fails)
+    sent = message(dict(MODEL))
+    assert recorder.process(sent, context(FilterKey.IN)) is sent
+
+
+@pytest.mark.parametrize("event", [EventType.END_RUN, EventType.SWAP_OUT])
+def test_the_last_event_waits_for_the_disk(tmp_path: Path, event: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator ends the process of a site that it swaps out without an end of the run."""
+    go, write = threading.Event(), writing.write_message
+    monkeypatch.setattr(writing, "write_message", lambda *given: go.wait() and write(*given))
+    recorder = Recorder(str(tmp_path / "held"))
+    for direction in (FilterKey.IN, FilterKey.OUT):
+        recorder.process(message(dict(MODEL)), context(direction))
+    ending = threading.Thread(target=recorder.handle_event, args=(event, context(FilterKey.OUT)))
+    ending.start()
+    ending.join(0.2)
+    waits = ending.is_alive()
+    go.set()
+    ending.join()
+    assert waits and len(read_recording(tmp_path / "held").messages) == 1
+
+
+FORKED = """
+import os, signal, sys
+from tests.integrations.test_nvflare import MODEL, Recorder, context, message, recorders
+recorders._held.lock.acquire()  # as another thread of the parent would
+if os.fork() == 0:
+    signal.alarm(20)
+    Recorder(sys.argv[1]).process(message(dict(MODEL)), context("in"))
+    os._exit(len(recorders._held.sent))
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_fork_does_not_wait_for_a_lock_of_its_parent(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKED, str(tmp_path / "held")], check=False, capture_output=True)
+    assert ended.returncode == 1, ended.stderr[-2000:]
 
 
 def test_every_folder_gets_its_own_recording(tmp_path: Path) -> None:
