@@ -62,7 +62,7 @@ def record(recipe: Any, folder: str, *, server: str | None = None) -> None:
 
     Call it after all other filters are added. A relative folder lies in each site's own one.
     """
-    places = [("client", folder)] + ([("server", server)] if server is not None else [])
+    places: list[tuple[str, Any]] = [("client", folder)] + ([("server", server)] if server is not None else [])
     for side, place in places:
         if not isinstance(place, str | os.PathLike):
             from fedxray.errors import BadInput
