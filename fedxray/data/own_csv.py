@@ -63,6 +63,7 @@ def own_csv(
     keep: Sequence[str] = (),
     missing: str | None = None,
     scale_target: bool | None = None,
+    scale_categories: bool = True,
     use: str | None = None,
     subject: str | None = None,
 ) -> Dataset:
@@ -70,8 +71,9 @@ def own_csv(
 
     `target` is predicted, `sensitive` is the column to protect, `categorical` lists columns that are categories
     although they hold numbers, `drop` those to leave out, `keep` those to learn from although they look like
-    identifiers or dates. `missing` is the treatment of missing values (`HANDLINGS`). `use` names a column with the use
-    of each record, `subject` one that identifies its person; neither is a feature.
+    identifiers or dates. `missing` is the treatment of missing values (`HANDLINGS`). With `scale_categories = false`
+    categories stay 0 and 1. `use` names a column with the use of each record, `subject` one that identifies its person;
+    neither is a feature.
     """
     cells = read_cells(path)
     given = {"categorical": categorical, "drop": drop, "keep": keep}
@@ -89,9 +91,8 @@ def own_csv(
     read = {name: _column(cells, name, gaps.get(name, frozenset()), name in as_category, missing) for name in columns}
     kept = _check_features({name: read[name].no_feature for name in columns if name != target}, listed["keep"], path)
     raw = {name: column.values for name, column in read.items()}
-    features = [name for name in columns if name != target]
-    numbers = [name for name in features if not is_category(raw[name])]
-    groups = [name for name in features if is_category(raw[name])]
+    numbers = [name for name in columns if name != target and not is_category(raw[name])]
+    groups = [name for name in columns if name != target and is_category(raw[name])]
     _check_width(raw, numbers, groups)
     classification = _check_target(cells, target, raw[target])
     if use is not None:
@@ -104,12 +105,21 @@ def own_csv(
         continuous=numbers,
         categorical=groups,
         sensitive=sensitive,
+        unscaled=_unscaled(scale_categories, groups),
         scale_target=bool(scale_target) if classification else scale_target is None or scale_target,
         private=True,
         note="A user's own table.",
     )
-    people: dict[str, Any] = {} if subject is None else {"subject": number_subjects(np.array(cells.columns[subject]))}
-    return replace(table, remarks=(*remark, *kept), **people)
+    people = None if subject is None else number_subjects(np.array(cells.columns[subject]))
+    return replace(table, remarks=(*remark, *kept), subject=people)
+
+
+def _unscaled(scale_categories: bool, groups: list[str]) -> list[str]:
+    """The categories that stay 0 and 1."""
+    if scale_categories not in (True, False):
+        remedy = "Leave it out, or state false."
+        raise BadInput("scale_categories", expected="true or false", got=shown(scale_categories), remedy=remedy)
+    return [] if scale_categories else groups
 
 
 def read_cells(path: Path) -> Cells:

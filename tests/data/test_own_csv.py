@@ -442,3 +442,14 @@ def test_cells_that_would_take_for_ever_or_overflow_are_read() -> None:
     assert DURATION.fullmatch("1min" * 500 + "x") is None and DURATION.fullmatch("1min" * 500)
     padded = ["0" * 320 + f"{number * 37 % 1009:04d}" for number in range(200)]
     assert why_no_feature("measure", padded, as_numbers(padded), category=False) == ""
+
+
+def test_categories_stay_0_and_1_on_request(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    scaled, plain = (load(path=path, target="cost", scale_categories=choice) for choice in (True, False))
+    towns = plain.x[:, list(plain.space.column("town").positions)]
+    assert towns.tolist() == [[1, 0], [0, 1], [0, 0], [1, 0]]  # Oslo is the reference
+    assert torch.equal(plain.x[:, 0], scaled.x[:, 0]) and not torch.equal(plain.x, scaled.x)
+    assert plain.raw["town"].tolist() == scaled.raw["town"].tolist()
+    with pytest.raises(BadInput, match="scale_categories: expected true or false, got 'no'"):
+        load(path=path, target="cost", scale_categories="no")

@@ -195,7 +195,7 @@ class LocalModelHeuristic(messages.LocalModelAttack):
             "directions": learned.models.basis.shape[1],
             "unexplained": learned.fit.best_loss,  # share of the variance of the changes
             "predicted_change": end.best_loss,  # relative to the mean squared change
-            "moved": float(end.best["place"].norm()),  # in spreads of the models sent
+            "moved": float((ground.directions @ end.best["place"]).norm()),  # in spreads of the models sent
         }
         ended = {"status": worst.status, "reason": worst.reason, "curve": end.curve}
         return of_model(seen.model(model), buffers, facts=facts, **ended)
@@ -206,7 +206,7 @@ class Ground:
     """Where a model may move, and what G predicts there; places are in units of the spread of the models sent."""
 
     origin: Tensor  # [parameters]
-    directions: Tensor  # [parameters, ways], orthonormal columns
+    directions: Tensor  # [parameters, ways], orthogonal columns
     inside: Tensor  # [directions, ways + 1] to G's coordinates; last column: the origin
     beyond: Tensor | None  # [units, ways + 1] to the input of the first layer from outside the span
     onward: Tensor  # [ways, changes + 1] from G's prediction to the move along the ways; last: the mean
@@ -238,11 +238,17 @@ class Ground:
         return norm if reading == "norm-descent" else followed
 
 
+def _gain(outside: Tensor) -> float:
+    """Return the root mean square norm of the rows of weights [units, parameters], at least 1."""
+    return max(1.0, float(outside.square().sum(1).mean().sqrt()))
+
+
 def make_ground(learned: UpdateMap, start: Tensor, reading: str, restrict: str) -> Ground:
     """Return the part of the space that the search can reach from the start [parameters], in small matrices.
 
     The gradient of |G|^2 lies in the span of the models and of the first layer's weights outside it, G itself in the
-    span of the changes; so this is exact.
+    span of the changes; so this is exact. Ways outside the models' span are as short as the first layer there is steep
+    (about the square root of the parameters), so that one step means the same in models of any size.
     """
     models, changes = learned.models, learned.changes
     origin, ways = start, models.basis
@@ -251,7 +257,7 @@ def make_ground(learned: UpdateMap, start: Tensor, reading: str, restrict: str) 
     elif reading == "follow-update":
         ways = torch.linalg.qr(torch.cat([changes.basis, changes.middle[:, None]], 1))[0]
     elif learned.outside is not None:
-        ways = torch.cat([models.basis, torch.linalg.qr(learned.outside.T)[0]], 1)
+        ways = torch.cat([models.basis, torch.linalg.qr(learned.outside.T)[0] / _gain(learned.outside)], 1)
     away = torch.cat([ways, (origin - models.middle)[:, None] / models.size], 1)  # [parameters, ways + 1]
     given = torch.cat([changes.basis * changes.size, changes.middle[:, None]], 1)  # [parameters, changes + 1]
     usual = (changes.size**2 + float(changes.middle.square().sum())) ** 0.5

@@ -112,7 +112,16 @@ def test_the_small_network_is_the_large_one(reading: str, restrict: str) -> None
         wanted = slope * found.models.size if reading == "norm-descent" else -change.detach() / found.models.size
         assert torch.allclose(small, ground.directions.T @ wanted, atol=1e-9)
         if restrict == "none":  # the walk could not leave these directions if it had all of them
-            assert torch.allclose(ground.directions @ small, wanted, atol=1e-9)
+            assert torch.allclose(torch.linalg.pinv(ground.directions).T @ small, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("parameters", [20, 500])
+def test_one_step_of_the_search_means_the_same_in_models_of_any_size(parameters: int) -> None:
+    found, start = learned_map(parameters=parameters)
+    ground = make_ground(found, start, "norm-descent", "none")
+    walked = minimise(ground.loss("norm-descent"), ground.start(), Adam(steps=2, lr=0.1))
+    first, second, *_ = walked.curve
+    assert second < first
 
 
 def test_a_step_of_one_adds_the_predicted_change() -> None:
