@@ -162,6 +162,10 @@ class Defence(ABC):
         """Return the defence of the next round, by all updates of this one; the same by default."""
         return self
 
+    def adapts(self) -> bool:
+        """Return whether it changes from round to round."""
+        return False
+
     def clip_of(self, what: Clipped) -> float | None:
         """Return the norm to which gradients of examples, or updates, are clipped; None where they are not."""
         return None

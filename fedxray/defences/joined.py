@@ -22,6 +22,13 @@ class Joined(Defence):
     name: ClassVar[str] = "joined"
     parts: tuple[Defence, ...]
 
+    def check_settings(self) -> None:
+        """Refuse a part that adapts to the updates it sent, where later parts change them."""
+        early = [part.name for part in self.parts[:-1] if part.adapts()]
+        if early:
+            expected, remedy = f"{early[0]} last, since it adapts to the updates as sent", "Name it last."
+            raise BadInput("defence.name", expected=expected, got="a defence after it", remedy=remedy)
+
     def hooks(self, work: Work) -> Hooks:
         """Return hooks that apply the parts in order; every part keeps its own state."""
         mixing = _worst([part.hooks(work).mixed for part in self.parts])
@@ -37,9 +44,13 @@ class Joined(Defence):
         )
 
     def after_round(self, updates: Sequence[Params]) -> Defence:
-        """Return the parts of the next round; only the last one's updates are those that were sent."""
+        """Return the parts of the next round; only the last one may adapt."""
         last = self.parts[-1].after_round(updates)
         return self if last is self.parts[-1] else replace(self, parts=(*self.parts[:-1], last))
+
+    def adapts(self) -> bool:
+        """Return whether the last part does."""
+        return self.parts[-1].adapts()
 
     def clip_of(self, what: Clipped) -> float | None:
         """Return the smallest norm of the parts."""

@@ -269,6 +269,10 @@ class FlowerAdaptiveClipping(Defence):
         """Clip by the present norm; no attack here reads the norm of a round, so none counts as knowing it."""
         return Hooks(outgoing=stateless(lambda update, _: clipped(update, self.initial_clipping_norm)))
 
+    def adapts(self) -> bool:
+        """Return that the norm changes."""
+        return True
+
     def after_round(self, updates: Sequence[Params]) -> Defence:
         """Return this defence with the norm of the next round, by the replies of this one."""
         lengths = [

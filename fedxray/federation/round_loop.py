@@ -192,6 +192,7 @@ def continue_run(
     _check_branch(federation, transcript, clients)
     run = _Run(federation, seed, shelf if shelf is not None else transcripts.MemoryShelf())
     run.own.update(client_states(transcript, federation.kept(), after))
+    run.adapt(transcript, after)
     model = transcript.shelf.get(transcript.outcome(after).parts)
     state = tamper.start()
     for step, round in enumerate(range(after + 1, after + 1 + rounds)):
@@ -327,6 +328,17 @@ class _Run:
         following = self._defence.after_round(updates)
         if following is not self._defence:
             self._defence, self._hooks = following, {}
+
+    def adapt(self, transcript: transcripts.Transcript, after: int) -> None:
+        """Let a defence that adapts reach the state that it had after a recorded round."""
+        if not self._defence.adapts():
+            return
+        for round in range(after + 1):
+            replies = [one for one in transcript.messages if one.what == "reply" and one.round == round]
+            if not replies:
+                expected, got = "all rounds, for a defence that changes with them", f"none of round {round}"
+                raise BadInput("federation.record", expected=expected, got=got, remedy='Set record = "all".')
+            self._next_round([transcript.shelf.get(one.parts).params for one in replies])
 
 
 def _check_finite(model: transcripts.Parts, round: int, federation: Federation) -> None:

@@ -26,7 +26,7 @@ from fedxray.defences.stock import (
     percentile,
 )
 from fedxray.errors import BadInput
-from fedxray.federation.round_loop import simulate
+from fedxray.federation.round_loop import continue_run, simulate
 from fedxray.seeds import fork
 from tests.federation.runs import federation
 
@@ -238,5 +238,37 @@ def test_the_last_of_several_adapts() -> None:
     following = joined.after_round([{"w": torch.tensor([1.0])}])
     assert isinstance(following, Joined) and following.parts[0] is joined.parts[0]
     assert following.parts[1] != joined.parts[1]
-    plain = Joined(parts=(FlowerAdaptiveClipping(), GaussianNoise(scale=0.1)))
-    assert plain.after_round([{"w": torch.tensor([1.0])}]) is plain
+    with pytest.raises(BadInput, match="flower-adaptive-clipping last"):
+        Joined(parts=(FlowerAdaptiveClipping(), GaussianNoise(scale=0.1)))
+
+
+class Repeat:
+    """A server that sends the honest model."""
+
+    def start(self) -> None:
+        return None
+
+    def send(self, state: None, round: int, client: int, broadcast: Any) -> tuple[dict[str, torch.Tensor], None]:
+        return dict(broadcast), state
+
+    def receive(self, state: None, round: int, client: int, update: Any) -> None:
+        return state
+
+
+@pytest.mark.parametrize("parts", [(), (GaussianNoise(scale=1e-9),)])
+def test_a_continued_run_clips_by_the_norm_of_its_round(parts: tuple[Defence, ...]) -> None:
+    adaptive: Defence = FlowerAdaptiveClipping(initial_clipping_norm=1e-4)
+    defence = Joined(parts=(*parts, adaptive)) if parts else adaptive
+    setting = federation(rounds=3, defence=defence)
+    transcript, _ = simulate(setting)
+    branch = continue_run(setting, transcript, seed=0, after=1, clients=[0], rounds=1, tamper=Repeat())
+    (reply,) = [one for one in branch.transcript.messages if one.what == "reply"]
+    flat = torch.cat([value.flatten() for value in branch.transcript.shelf.get(reply.parts).params.values()])
+    assert float(flat.norm()) == pytest.approx(1e-4 * math.exp(-0.2), rel=1e-3)
+
+
+def test_a_run_with_gaps_cannot_be_continued_under_adaptive_clipping() -> None:
+    setting = federation(rounds=3, defence=FlowerAdaptiveClipping(), record=(1, 2))
+    transcript, _ = simulate(setting)
+    with pytest.raises(BadInput, match="none of round 0"):
+        continue_run(setting, transcript, seed=0, after=1, clients=[0], rounds=1, tamper=Repeat())
