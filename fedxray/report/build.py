@@ -21,6 +21,7 @@ from fedxray.report.attacks import attack_sections, tradeoffs
 from fedxray.report.charts import FORMATS, Drawing, as_file, on_page
 from fedxray.report.curves import curves_left_out, loss_curves, searches
 from fedxray.report.gallery import Galleries, gallery_groups, headings, read_galleries
+from fedxray.report.roc import roc_curves
 from fedxray.report.where import breakdowns, by_round, power_lines
 
 REPORT, TEXT, FIGURES = "report.html", "report.md", "figures"
@@ -74,6 +75,7 @@ def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private:
         # Results and where they come from
         "marks": setup.marks(document),
         "attacks": attack_sections(document),
+        "roc": roc_curves(document),
         "breakdowns": breakdowns(document),
         "rounds": by_round(document),
         "power": power_lines(document),
@@ -160,6 +162,7 @@ def figures(shown: Mapping[str, Any]) -> dict[str, Figure]:
     """Return all drawings of a report in their order, by name; every file name is unique."""
     listed = [
         *(("results", chart.drawing) for section in shown["attacks"] for chart in section.charts),
+        *(("roc", part.drawing) for part in shown["roc"]),
         *(("clients", part.drawing) for part in shown["breakdowns"] if part.drawing is not None),
         *(("rounds", part.drawing) for part in shown["rounds"] if part.drawing is not None),
         *(("tradeoff", part.drawing) for part in shown["tradeoffs"]),
@@ -197,7 +200,8 @@ def write_figures(folder: Path, drawn: Mapping[str, Figure], formats: Sequence[s
     if folder.is_dir():
         for path in folder.iterdir():
             ours = re.fullmatch(
-                r"\d{2,}-(results|clients|rounds|tradeoff|loss|search|settings)-[a-z0-9-]+\.(svg|pdf|png)", path.name
+                r"\d{2,}-(results|roc|clients|rounds|tradeoff|loss|search|settings)-[a-z0-9-]+\.(svg|pdf|png)",
+                path.name,
             )
             if ours and path not in written and path.is_file():
                 path.unlink()

@@ -147,6 +147,9 @@ def _check_row(row: Mapping[str, Any], name: str) -> None:
     for key, expected in needed.items():
         if row[key] is None:
             raise BadInput(f"{name}.{key}", expected=expected, got="nothing", remedy=AGAIN)
+    rates = row.get("roc") or {"fpr": [], "tpr": []}
+    if len(rates["fpr"]) != len(rates["tpr"]):
+        raise BadInput(f"{name}.roc", expected="as many fpr as tpr", got="others", remedy=AGAIN)
 
 
 def _check_exact_input(content: Mapping[str, Any], name: str) -> None:
@@ -224,9 +227,12 @@ def judged_again(content: Mapping[str, Any], name: str = RESULTS) -> list[dict[s
                 looks=content.get("looks", ()),
             )
         ]
-    ceilings = {tuple(row.get(name) for name in IDENTITY): row.get("ceiling") for row in before}
-    for row in rows:  # which attack is whose ceiling follows from their kinds, which old results do not hold
-        row["ceiling"] = ceilings.get(tuple(row.get(name) for name in IDENTITY), row["ceiling"])
+    known = {tuple(row.get(name) for name in IDENTITY): row for row in before}
+    for row in rows:
+        old_row = known.get(tuple(row.get(name) for name in IDENTITY), {})
+        # Which attack is whose ceiling follows from their kinds, which old results do not hold
+        row["ceiling"] = old_row.get("ceiling", row["ceiling"])
+        row |= {"roc": old_row["roc"]} if "roc" in old_row else {}  # it needs the private ranks
     return [plain(row, "summary") for row in rows]
 
 

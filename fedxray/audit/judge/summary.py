@@ -19,6 +19,7 @@ from typing import Any
 
 from fedxray.audit.judge import statistics
 from fedxray.audit.judge.family import Adjusted, RowTests, adjust, exactly, layouts_of
+from fedxray.audit.judge.roc import roc_of
 from fedxray.audit.judge.statistics import Interval, SplitUnit, interval, paired
 from fedxray.audit.judge.verdict import (
     DECIDED,
@@ -193,6 +194,9 @@ def _draft(key: RowKey, group: Sequence[Case], *, is_primary: bool) -> _Draft:
     row |= {"reason": "shown beside the primary metric, without a verdict of its own", "awaits_power": False}
     row |= {"adapts": adapts, "trace": False, "family": None}
     row |= dict.fromkeys(JUDGED)
+    if is_primary and metric is not None and "membership" in metric_named(metric).kinds:
+        curve = roc_of(units.cases, metric)
+        row |= {} if curve is None else {"roc": curve}
     measured = VerdictInput(
         metric=metric,
         margin=margin or 0.0,

@@ -1,0 +1,85 @@
+"""The ROC curve of a membership row, against the true-positive rate of the metrics and by simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedxray.audit.judge import results
+from fedxray.audit.judge.roc import POINTS, curve, roc_of
+from fedxray.audit.judge.summary import summarise
+from fedxray.errors import BadInput
+from fedxray.metrics.records import tpr_at_fpr
+from tests.report.synthetic import make_cases, make_document
+
+
+def ranked_case(scores: np.ndarray, member: np.ndarray, **ledger: Any) -> dict[str, Any]:
+    return {"ledger": ledger, "draws": {"scores": scores.tolist(), "member": member.astype(int).tolist()}}
+
+
+@pytest.mark.parametrize("levels", [3, 40, 10**6])  # many ties, some, none
+def test_a_point_is_the_rate_at_one_false_positive_less(levels: int) -> None:
+    draws = np.random.default_rng(levels)
+    scores, member = draws.integers(0, levels, 300), draws.random(300) < 0.4
+    found, others = curve(scores[member].astype(float), scores[~member].astype(float)), int((~member).sum())
+    for rate, tpr in zip(found["fpr"], found["tpr"], strict=True):
+        allowed = round(rate * (others + 1)) - 1
+        slow = tpr_at_fpr(torch.from_numpy(scores), torch.from_numpy(member), fpr=allowed / others)
+        assert tpr == pytest.approx(slow, rel=1e-3)
+    assert found["members"] + found["others"] == 300 and len(found["fpr"]) <= POINTS
+    assert found["fpr"][0] == pytest.approx(1 / (others + 1), rel=1e-3) and found["tpr"] == sorted(found["tpr"])
+
+
+def test_guessing_lies_on_the_diagonal_on_average_also_at_the_first_points() -> None:
+    draws = np.random.default_rng(0)
+    curves = [curve(draws.normal(size=50), draws.normal(size=60)) for _ in range(4000)]
+    mean = np.mean([one["tpr"] for one in curves], axis=0)
+    assert mean == pytest.approx(curves[0]["fpr"], abs=0.006)
+    equal = curve(np.zeros(50), np.zeros(60))  # exactly, where all scores are equal
+    assert equal["tpr"] == pytest.approx(equal["fpr"], rel=1e-3)
+
+
+def test_clients_are_pooled_by_ranks_so_that_their_scales_do_not_matter() -> None:
+    draws = np.random.default_rng(1)
+    member = np.arange(200) < 100
+    cases = [ranked_case(draws.normal(size=200) + member, member) for _ in range(3)]
+    scaled = [{**one, "draws": {**one["draws"]}} for one in cases]
+    scaled[1]["draws"]["scores"] = [1000 + 9 * score for score in cases[1]["draws"]["scores"]]
+    plain = roc_of(cases, "auc")
+    assert plain == roc_of(scaled, "auc") and plain is not None and plain["others"] == 300
+    assert roc_of([*cases, {"ledger": {}}], "auc") is None  # a case without its ranks
+    assert roc_of([], "auc") is None
+
+
+def test_ranks_of_people_are_no_curve_of_records() -> None:
+    member = np.arange(40) < 20
+    cases = [ranked_case(np.arange(40.0), member, people_in_question=20)]
+    assert roc_of(cases, "auc") is None and roc_of(cases, "auc_subject") is not None
+
+
+def with_ranks() -> list[dict[str, Any]]:
+    draws, cases = np.random.default_rng(2), []
+    member = np.arange(60) < 30
+    for case in make_cases():
+        if case["attack"] == "membership-loss":
+            case |= {"draws": ranked_case(draws.normal(size=60) + member, member)["draws"]}
+        cases.append(case)
+    return cases
+
+
+def test_the_judged_row_alone_has_the_curve_and_keeps_it_when_judged_again() -> None:
+    rows = summarise(with_ranks())
+    assert {(row["attack"], row["metric"]) for row in rows if "roc" in row} == {("membership-loss", "auc")}
+    document = make_document(with_ranks())
+    again = results.judged_again(document)
+    assert [row.get("roc") for row in again] == [row.get("roc") for row in document["summary"]]
+
+
+def test_a_curve_of_unequal_lengths_is_refused(tmp_path: Any) -> None:
+    document = make_document(with_ranks())
+    next(row for row in document["summary"] if "roc" in row)["roc"]["tpr"].pop()
+    with pytest.raises(BadInput, match="as many fpr as tpr"):
+        results.read_results(results.write(document, tmp_path))

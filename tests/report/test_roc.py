@@ -1,0 +1,49 @@
+"""ROC curves of membership attacks on the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedxray.report.build import contents, figures, render, render_text
+from fedxray.report.charts import on_page
+from fedxray.report.gallery import Galleries
+from fedxray.report.roc import DASHES, roc_chart, roc_curves
+from tests.audit.judge.test_roc import with_ranks
+from tests.report.synthetic import make_document
+
+NOTHING = Galleries(shown=(), private=0, beyond=0)
+
+
+def row(attack: str, mean: float, **changes: Any) -> dict[str, Any]:
+    rates = {"members": 300, "others": 500, "fpr": [0.002, 0.02, 0.2, 0.998], "tpr": [0.0, 0.1, 0.5, 1.0]}
+    base: dict[str, Any] = {"attack": attack, "mean": mean, "metric": "auc", "state": "leaks", "aware": None}
+    return {**base, "roc": rates, **changes}
+
+
+def test_each_role_and_defence_has_one_drawing_and_page_text_and_files_hold_it() -> None:
+    document = make_document(with_ranks())
+    made = roc_curves(document)
+    assert [one.title for one in made] == [f"The server, {name}" for name in ("no defence", "gaussian-noise", "dp-sgd")]
+    assert made[0].note == "270 records trained on, 270 not" or "records trained on" in made[0].note
+    shown = contents(document, NOTHING)
+    page, drawn = render(shown), figures(shown)
+    assert page.count("ROC curves of membership attacks") == 1 and 'id="roc-0-title"' in page
+    assert drawn["roc-0"].stem.endswith("-roc-roc-curves")
+    assert "ROC curves, The server, no defence" in render_text(shown, drawn)
+    assert "ROC curves" not in render(contents(make_document(), NOTHING))
+
+
+def test_curves_are_described_and_an_empty_start_is_not_drawn() -> None:
+    drawing = roc_chart([row("membership-best", 0.9), row("membership-loss", 0.6)], name="roc-0", title="t")
+    assert "membership-best: ROC AUC 0.900; true-positive rate 10 % at 2 % false positives." in drawing.description
+    svg = on_page(drawing)
+    assert "var(--leaks)" in svg and "var(--band)" in svg and "membership-loss: ROC AUC 0.600" in svg
+    assert "nan" not in svg and "inf" not in svg
+
+
+def test_no_more_curves_than_can_be_distinguished() -> None:
+    document = make_document(with_ranks())
+    own = next(one for one in document["summary"] if "roc" in one)
+    document["summary"] += [{**own, "attack": f"membership-{number}", "mean": 0.5} for number in range(len(DASHES))]
+    first = roc_curves(document)[0]
+    assert "1 weaker attack not shown" in first.note and len(first.drawing.texts) == len(DASHES) + 2
