@@ -362,12 +362,17 @@ def strongest(guesses: Sequence[dict[str, float]]) -> dict[str, float]:
     return best
 
 
-def controls_of(context: CaseContext, swaps: Mapping[int, Scored] | None = None) -> dict[str, Scored]:
-    """Return the attack repeated where it should not work, by the name of the control; `swaps` where they are known."""
+def controls_of(
+    context: CaseContext, swaps: Mapping[int, Scored] | None = None, rows: Rows = "train"
+) -> dict[str, Scored]:
+    """Return the attack repeated where it should not work, by the name of the control; `swaps` where they are known.
+
+    With rows = "others" memberships are asked of records set aside.
+    """
     makers: dict[str, Callable[[], Scored | None]] = {
         "held-out": lambda: _held_out(context),
-        "other-client": lambda: _other_client(context, swaps_of(context) if swaps is None else swaps),
-        "global-model": lambda: _global_model(context),
+        "other-client": lambda: _other_client(context, swaps_of(context) if swaps is None else swaps, rows),
+        "global-model": lambda: _global_model(context, rows),
     }
     scored = {name: makers[name]() for name in chosen_controls(context.part, context.attack)}
     return {name: control for name, control in scored.items() if control is not None}
@@ -480,9 +485,10 @@ def _reads_others(part: AttackPart, attack: Attack, client: int | None, sums: bo
     return alone and "other-client" in chosen_controls(part, attack)
 
 
-def _with_messages_of(context: CaseContext, other: int) -> Scored | None:
+def _with_messages_of(context: CaseContext, other: int, rows: Rows = "train") -> Scored | None:
+    view = context.view(context.attack, messages_of=other, rows=rows)
     try:
-        return context.score(context.infer(context.attack, context.view(context.attack, messages_of=other), own=True))
+        return context.score(context.infer(context.attack, view, own=True), rows)
     except Refused:  # the other client took part in none of the rounds that are read
         return None
 
@@ -498,7 +504,7 @@ def _attributed(context: CaseContext, clients: Sequence[int]) -> dict[int, Score
     return {client: Scored(evidence=evidence, scores=scores) for client, scores in scored.items()}
 
 
-def _other_client(context: CaseContext, swaps: Mapping[int, Scored]) -> Scored | None:
+def _other_client(context: CaseContext, swaps: Mapping[int, Scored], rows: Rows) -> Scored | None:
     """Score the attack on the messages of other clients, about the records of this one; the mean over them."""
     part, attack, client = context.part, context.attack, context.client
     if client is None or not _reads_others(part, attack, client, context.transcript.secure_aggregation):
@@ -509,7 +515,7 @@ def _other_client(context: CaseContext, swaps: Mapping[int, Scored]) -> Scored |
     if attack.kind == "sources":
         return context.score(_under_other_names(context))
     if not swaps:
-        return _with_messages_of(context, after)
+        return _with_messages_of(context, after, rows)
     first = next(iter(swaps.values()))
     names = set.intersection(*(set(one.scores.means) for one in swaps.values()))
     means = {name: math.fsum(one.scores.means[name] for one in swaps.values()) / len(swaps) for name in sorted(names)}
@@ -527,13 +533,13 @@ def _under_other_names(context: CaseContext) -> Evidence:
     return replace(evidence, tensors={**evidence.tensors, "owners": renamed})
 
 
-def _global_model(context: CaseContext) -> Scored | None:
+def _global_model(context: CaseContext, rows: Rows) -> Scored | None:
     """Score the attack with the global model in place of the client's."""
     attack = without_client_model(context.attack)
     if attack is None or attack == context.attack:
         return None
     own = attack.kind != "model"  # else it is fedxray's
-    return context.score(context.infer(attack, context.view(attack), own=own))
+    return context.score(context.infer(attack, context.view(attack, rows=rows), own=own), rows)
 
 
 def without_client_model(attack: Attack) -> Attack | None:

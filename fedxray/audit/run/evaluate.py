@@ -47,6 +47,7 @@ from fedxray.metrics.table import metric as metric_named
 OWN = ("own_share", "own_images", "own_found", "own_psnr")
 
 OTHER = "auc_subject_other"  # membership by person from records set aside
+CHANCE = {OTHER: 0.5}  # its floor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +75,18 @@ def evaluate(context: CaseContext) -> CaseOutcome:
     view = context.view(context.attack)
     guess = finite(context.score(context.infer(context.attack, view, own=True)))
     aside = _about_others(context) if guess.scores.means else None
-    if aside is not None:
-        guess = replace(guess, scores=replace(guess.scores, means={**guess.scores.means, **aside.scores.means}))
     evidence, swaps = _without_own_facts(context, guess.evidence), swaps_of(context)
     floors, controls = floors_of(context), controls_of(context, swaps)
-    ranking, recorded = ranking_of(context, evidence) if guess.scores.means else None, context.transcript.recorded
-    if aside is not None and context.part.primary == OTHER:
-        ranking = _membership_ranking(context, aside.evidence, "others")
+    recorded = context.transcript.recorded
+    within = within_run(context, guess, floors, controls) if recorded and guess.scores.means else {}
+    ranking = ranking_of(context, evidence) if guess.scores.means else None
+    if aside is not None:
+        guess, beside = with_means(guess, aside), controls_of(context, {}, "others")
+        floors = {name: with_means(floor, CHANCE) for name, floor in floors.items()}
+        within |= within_run(context, aside, floors, beside) if recorded else {}
+        controls = {name: with_means(one, beside.get(name, one)) for name, one in controls.items()}
+        if context.part.primary == OTHER:
+            ranking = _membership_ranking(context, aside.evidence, "others")
     if ranking is None and recorded and "held-out" in controls:
         ranking = _mixed_ranking(context, controls["held-out"])
     return CaseOutcome(
@@ -88,12 +94,10 @@ def evaluate(context: CaseContext) -> CaseOutcome:
         score=guess.scores,
         ledger=ledger_of(context, view) | {name: evidence.facts[name] for name in OWN if name in evidence.facts},
         oracle=view.grants.is_oracle,
-        floors={
-            name: {**floor.scores.means, **({} if aside is None else {OTHER: 0.5})} for name, floor in floors.items()
-        },
+        floors={name: dict(floor.scores.means) for name, floor in floors.items()},
         controls={name: dict(control.scores.means) for name, control in controls.items()},
         ceilings=ceilings_of(context),
-        within=within_run(context, guess, floors, controls) if recorded and guess.scores.means else {},
+        within=within,
         exposed=exposed_records(context, guess),
         by_class=by_class(context, guess, floors),
         swaps={str(client): dict(swap.scores.means) for client, swap in swaps.items()},
@@ -101,6 +105,12 @@ def evaluate(context: CaseContext) -> CaseOutcome:
         draws={} if ranking is None else ranking.draws(),
         record_variance=record_variances(context, guess),
     )
+
+
+def with_means(guess: Scored, other: Scored | Mapping[str, float]) -> Scored:
+    """Return the guess with the scores of another beside its own."""
+    more = other.scores.means if isinstance(other, Scored) else other
+    return replace(guess, scores=replace(guess.scores, means={**guess.scores.means, **more}))
 
 
 def finite(guess: Scored) -> Scored:
@@ -446,12 +456,14 @@ def within_run(
 def _samples(context: CaseContext, guess: Scored) -> dict[str, Sample]:
     """Return the values behind every metric of a guess, one tensor [records] each, two for the auc."""
     if guess.evidence.kind == "membership":
-        records, inside = disclose.membership_records(context.truth, context.client, context.part.seats)
+        rows: Rows = "others" if guess.rows == "others" else "train"
+        records, inside = disclose.membership_records(context.truth, context.client, context.part.seats, rows)
         scores = guess.evidence.tensors["scores"].cpu()
-        if guess.rows != "train" or bool(inside.all()) or len(scores) != len(inside):
+        if guess.rows != rows or bool(inside.all()) or len(scores) != len(inside):
             return {}
         if records.subject is not None:  # records of one person are not independent
-            return {"auc_subject": placements(*by_subject(scores, inside, records.subject)[:2])}
+            name = OTHER if rows == "others" else "auc_subject"
+            return {name: placements(*by_subject(scores, inside, records.subject)[:2])}
         return {"auc": placements(scores, inside)}
     return {name: (values.double(),) for name, values in guess.scores.records.items() if len(values)}
 

@@ -41,7 +41,7 @@ from fedxray.audit.run.grid import (
     planted_case,
 )
 from fedxray.audit.run.prepare import Prepared, prepare, prepare_first, primary_metrics
-from fedxray.data.dataset import Column, Records, Space
+from fedxray.data.dataset import Column, Records, Space, union
 from fedxray.defences.base import Defence, NoDefence
 from fedxray.federation.setting import Federation
 from fedxray.models.inspect import has_batch_norm
@@ -54,6 +54,7 @@ from fedxray.seeds import fork, permutation, uniform_like
 #
 # - attributes: the sensitive value is drawn at random, and the target of the clients' records reveals it.
 # - membership: a few distinct records with random targets, repeated; the held-out ones are drawn in the same way.
+#   Where some records of every person are set aside, copies take their place: nothing could reveal a person more.
 # - sources: every client has a target of its own.
 # - labels: few examples, three quarters of them of the class that is rarest in public.
 # - images, rows: one record per client (four where BatchNorm needs company), unlike the public ones.
@@ -133,10 +134,14 @@ def plant_leak(federation: Federation, kind: str, *, clients: int, seed: int) ->
             for client, records in enumerate(parts)
         )
 
+    trained = tuple(_cut(plain, records, kind) for records in changed(plain.clients, "train"))
+    held_out = changed(plain.holdout, "holdout") if kind in HELD_OUT_TOO else plain.holdout
+    copies = kind == "membership" and any(map(len, federation.others))
     return replace(
         plain,
-        clients=tuple(_cut(plain, records, kind) for records in changed(plain.clients, "train")),
-        holdout=changed(plain.holdout, "holdout") if kind in HELD_OUT_TOO else plain.holdout,
+        clients=trained,
+        holdout=held_out,
+        others=tuple(map(_copies, trained, held_out)) if copies else (),
         public=_blind(plain, public, draws) if kind == "attributes" and public is not None else public,
     )
 
@@ -157,6 +162,12 @@ def _cut(federation: Federation, records: Records, kind: str) -> Records:
         return records
     repeated = torch.arange(len(records), device=records.x.device) % min(MEMBERS, len(records))
     return records.take(repeated)  # a few members many times, so that the model remembers them
+
+
+def _copies(trained: Records, held_out: Records) -> Records:
+    """Return the distinct records of both as records set aside of the same people."""
+    distinct = torch.arange(min(MEMBERS, len(trained)), device=trained.x.device)
+    return union((trained.take(distinct), held_out))
 
 
 def _whole(federation: Federation, most: int) -> int:

@@ -296,6 +296,9 @@ def test_records_set_aside_of_people_are_kept_in_a_recording(tmp_path: Path) -> 
     recorded = {**simulated, "federation": {}, "transcript": {"path": "client"}}
     (case,) = run_audit(make_plan(recorded, tmp_path), tmp_path / "out").document["cases"]
     assert case["status"] == "ok" and {"auc_subject", "auc_subject_other"} <= case["scores"].keys()
+    over = case["within"]["auc_subject_other"]  # people of one node: an interval over them
+    assert over["mean"]["mean"] == pytest.approx(case["scores"]["auc_subject_other"])
+    assert over["floors"]["chance"]["low"] < over["mean"]["mean"] - 0.5 < over["floors"]["chance"]["high"]
 
 
 def test_own_arrays_must_say_what_they_are(place: Path) -> None:

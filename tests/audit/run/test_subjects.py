@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from scipy.stats import norm, rankdata
 
 from fedxray.adversary.disclose import disclose, membership_records, records_in_question
 from fedxray.attacks.evidence import of_images, of_membership
+from fedxray.attacks.local_model.baselines import GlobalModel
 from fedxray.audit.judge.statistics import SplitUnit, split_facts, split_tests
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
@@ -114,6 +116,35 @@ def test_the_other_records_carry_the_verdict_where_a_plan_says_so(tmp_path: Path
     assert found.split["u"] / pairs == pytest.approx(found.score.means["auc_subject_other"])
     plan = make_plan(document(attack=[{"name": "membership-loss"}, {"name": "membership-series"}]), tmp_path)
     assert primary_metrics(plan) == dict.fromkeys(("membership-loss", "membership-series"), "auc_subject")
+
+
+def test_other_records_have_the_controls_of_the_attack(tmp_path: Path) -> None:
+    made = context(write_visits(tmp_path), {"name": "membership-loss", "primary": "auc_subject_other"})
+    found = evaluate(made)
+    records, member = membership_records(made.truth, 1, (), "others")
+    assert records.subject is not None
+    alone = replace(made.attack, model=GlobalModel())  # type: ignore[call-arg]
+    controls = {"other-client": (made.attack, 0), "global-model": (alone, 1)}
+    for name, (attack, messages_of) in controls.items():
+        view = made.view(attack, messages_of=messages_of, rows="others")
+        scores = made.infer(attack, view, own=True).tensors["scores"].tolist()
+        expected = slow(scores, member.tolist(), records.subject.tolist())
+        assert found.controls[name]["auc_subject_other"] == pytest.approx(expected)
+        assert set(found.controls[name]) == set(found.score.means)
+
+
+def test_the_power_check_of_other_records_plants_copies_of_them(tmp_path: Path) -> None:
+    attack = {"name": "membership-loss", "primary": "auc_subject_other"}
+    plan = make_plan(document(seeds=[0, 1, 2, 3], attack=[attack]), write_visits(tmp_path))
+    planted = plant_leak(prepare(plan, "none", 0).federation, "membership", clients=3, seed=0)
+    for trained, held, others in zip(planted.clients, planted.holdout, planted.others, strict=True):
+        known = {tuple(row) for row in [*trained.x.tolist(), *held.x.tolist()]}
+        assert {tuple(row) for row in others.x.tolist()} == known and others.subject is not None
+    results = run_audit(plan, tmp_path / "out").document
+    (row,) = [row for row in results["summary"] if row["primary"]]
+    (check,) = results["power"]
+    assert row["metric"] == check["metric"] == "auc_subject_other" and check["passed"]
+    assert row["state"] in ("no leak found", "open", "coarse") and not row["awaits_power"]
 
 
 def test_other_records_are_of_people_and_never_trained_on(tmp_path: Path) -> None:
@@ -219,4 +250,4 @@ def test_a_planted_leak_is_scored_by_person_too(tmp_path: Path) -> None:
     federation = prepare(make_plan(document(), write_visits(tmp_path)), "none", 0).federation
     planted = plant_leak(federation, "membership", clients=3, seed=0)
     assert all(records.subject is not None for records in (*planted.clients, *planted.holdout))
-    assert planted.others == () and len(planted.clients) == 3
+    assert len(planted.others) == len(planted.clients) == 3
