@@ -1,4 +1,4 @@
-"""All membership attacks on ten federations, alone and under defences: AUC, TPR at 1 % FPR, CPU time.
+"""All membership attacks on eleven federations, alone and under defences: AUC, TPR at 1 % FPR, CPU time.
 
     python bench/membership.py table STORE [--settings adult ...] [--defences none ...] [--seeds 5]
                                      [--write docs/results/bench/membership.json]
@@ -8,7 +8,9 @@ One run of a setting under a defence with a seed is a cell: STORE keeps the scor
 interrupted table goes on, and `--write` adds what is there after every cell. Ten clients train (FEMNIST: five); enough
 of them are attacked in every run to have 1,000 non-members (FEMNIST: all). AUC is the mean of the AUCs of the clients;
 for the TPR the normal scores of all clients are pooled. Intervals are 95 % t-intervals over runs. FEMNIST is divided by
-writer: a third of the images of every writer is set aside. CPU time is of one thread, by record and round of the run.
+writer: a third of the images of every writer is set aside. A writer stays whole and writes all classes, so that no
+choice of writers gives a client uneven ones: for Dirichlet each client draws shares of the classes, and by these the
+images of its writers are drawn, as many as without. CPU time is of one thread, by record and round of the run.
 `products` times the inner products of records' gradients with 1 and 10 updates, by layers and from whole gradients.
 """
 
@@ -42,7 +44,7 @@ from fedxray.attacks.presence import MembershipFromUpdates
 from fedxray.audit.run.utility import utility_of
 from fedxray.data.catalog import load
 from fedxray.data.dataset import Dataset, Records, Space
-from fedxray.data.split import split
+from fedxray.data.split import Split, split
 from fedxray.data.subjects import records_by_subject
 from fedxray.defences.base import Defence, NoDefence
 from fedxray.defences.dp_sgd import DpSgd
@@ -88,6 +90,7 @@ INCOME = Setting(
     recipe=Recipe(loss="mse", learning_rate=0.02, epochs=5), rounds=20,
 )  # fmt: skip
 CIFAR = Setting(data={"name": "cifar10"}, model=CNN, recipe=IMAGES, rounds=10)
+FEMNIST = Setting(data={"name": "femnist", "subject": "writer"}, model=CNN, recipe=IMAGES, rounds=12, clients=5)
 REPORTED = {
     "adult": ADULT,
     "adult-dirichlet": replace(ADULT, partition=UNEVEN),
@@ -97,7 +100,8 @@ REPORTED = {
     "cifar10-1-dirichlet": replace(CIFAR, recipe=ONE_EPOCH, rounds=20, partition=UNEVEN),
     "cifar10-5": CIFAR,
     "cifar10-5-dirichlet": replace(CIFAR, partition=UNEVEN),
-    "femnist": Setting(data={"name": "femnist", "subject": "writer"}, model=CNN, recipe=IMAGES, rounds=12, clients=5),
+    "femnist": FEMNIST,
+    "femnist-dirichlet": replace(FEMNIST, partition=UNEVEN),
 }
 # On which the parts of membership-best were chosen, and nothing is reported
 CHOSEN_ON = {
@@ -162,12 +166,32 @@ def network_of(setting: Setting, space: Space, seed: int) -> nn.Module:
 IMAGES_EACH = 45  # of a writer
 
 
-def first_images(dataset: Dataset, most: int) -> Dataset:
-    """Return the data set with the first images of every writer."""
+def some_images(dataset: Dataset, shares: dict[int, Tensor]) -> Dataset:
+    """Return the data set with some images of every writer: the first, or drawn by its shares of the classes.
+
+    Of images with exponential waiting times at the rates of their classes, the first are such a draw.
+    """
     assert dataset.subject is not None
-    index = torch.cat([rows[:most] for rows in records_by_subject(dataset.subject)])
-    records = dataset.records(index)
+    index = []
+    for writer, rows in enumerate(records_by_subject(dataset.subject)):
+        if writer in shares:
+            rates = shares[writer][dataset.y[rows]].clamp(min=1e-12)
+            waiting = torch.empty_like(rates).exponential_(generator=fork(0, "images of a writer", writer)) / rates
+            rows = rows[waiting.argsort()]
+        index.append(rows[:IMAGES_EACH])
+    records = dataset.records(torch.cat(index))
     return replace(dataset, x=records.x, y=records.y, subject=records.subject, owner=None)
+
+
+def class_shares(dataset: Dataset, parts: Split, alpha: float, seed: int) -> dict[int, Tensor]:
+    """Return the shares of the classes that the client of a writer draws, by writer; none for public writers."""
+    assert dataset.subject is not None
+    draws = np.random.default_rng(seed)
+    shares = {}
+    for sides in zip(parts.train, parts.holdout, strict=True):
+        drawn = torch.from_numpy(draws.dirichlet(np.full(dataset.space.outputs, alpha)))
+        shares |= dict.fromkeys(dataset.subject[torch.cat(sides)].unique().tolist(), drawn)
+    return shares
 
 
 def run_of(setting: Setting, defence: Defence, seed: int) -> tuple[Transcript, Truth]:
@@ -175,12 +199,15 @@ def run_of(setting: Setting, defence: Defence, seed: int) -> tuple[Transcript, T
     options = dict(setting.data)
     dataset = load(options.pop("name"), **options)
     people = dataset.subject is not None
-    if people:
-        dataset = first_images(dataset, IMAGES_EACH)
-    parts = split(
-        dataset, clients=setting.clients, seed=seed, holdout=0.5, public=setting.public,
-        subject_holdout=1 / 3 if people else 0.0, **setting.partition,
+    divided = partial(
+        split, clients=setting.clients, seed=seed, holdout=0.5, public=setting.public,
+        subject_holdout=1 / 3 if people else 0.0, **({} if people else setting.partition),
     )  # fmt: skip
+    if people:
+        uneven = "alpha" in setting.partition
+        shares = class_shares(dataset, divided(dataset), setting.partition["alpha"], seed) if uneven else {}
+        dataset = some_images(dataset, shares)  # which leaves the writers of every client the same
+    parts = divided(dataset)
 
     def records(index: Tensor, most: int) -> Records:
         return dataset.records(index if people else index[:most])

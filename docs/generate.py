@@ -24,6 +24,7 @@ from fedxray.reproduce.scoreboard import PAPERS as PAPER_PAGES, page as scoreboa
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "_build"))
 from lmra_page import choices, tables as local_models
+from membership_page import MEASURED, tables as membership_tables
 from plan_reference import plan_reference
 
 DOCS = Path(__file__).resolve().parent
@@ -114,6 +115,7 @@ def blocks() -> dict[str, str]:
         "own defence": _code("python", EXAMPLES / "own-defence" / "defence.py"),
         "own csv plan": _code("toml", EXAMPLES / "own-csv" / "patients.toml"),
         "schema": _code("", EXAMPLES / "no-data" / "schema.toml"),
+        "membership attacks": membership_tables(json.loads(MEASURED.read_text(encoding="utf-8"))),
         "reproductions": _reproductions(),
         "restorers": _table(("restorer", "what it gives"), restorers),
     }
