@@ -89,7 +89,7 @@ def roc_chart(rows: Sequence[Row], *, name: str, title: str) -> Drawing:
 
 def _log_axes(axes: Axes, least: float, inks: Inks) -> None:
     for side in ("x", "y"):
-        on_log_scale(axes, side)  # type: ignore[arg-type]
+        on_log_scale(axes, side)
     axes.set_xlim(least, 1.0)
     axes.set_ylim(least, 1.0)
     for axis in (axes.xaxis, axes.yaxis):
