@@ -20,7 +20,7 @@ from fedxray.report import overview, setup, states, words
 from fedxray.report.attacks import attack_sections, tradeoffs
 from fedxray.report.charts import FORMATS, Drawing, as_file, on_page
 from fedxray.report.curves import curves_left_out, loss_curves, searches
-from fedxray.report.gallery import Galleries, gallery_groups, headings, read_galleries
+from fedxray.report.gallery import Galleries, gallery_groups, read_galleries
 from fedxray.report.roc import roc_curves
 from fedxray.report.where import breakdowns, by_round, power_lines
 
@@ -43,7 +43,7 @@ def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[
         raise BadInput(
             str(folder / "private"), expected="a folder", got="a symbolic link", remedy="Put the folder itself there."
         )
-    galleries = read_galleries(folder, show_private=show_private, headings=headings(document))
+    galleries = read_galleries(folder, show_private=show_private, document=document)
     shown = contents(document, galleries, show_private=show_private)
     if show_private:
         (folder / "private").mkdir(mode=0o700, exist_ok=True)

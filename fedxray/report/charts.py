@@ -59,6 +59,7 @@ LINE_HEIGHT, FOOT, HEAD = 46.0, 46.0, 6.0  # points, of an interval chart
 SCATTER_HEIGHT, CURVE_HEIGHT = 300.0, 230.0
 SIDE = 0.045  # of the width, for marks and numbers at the ends of the axis: half of "100 %" must fit
 LEAST_SPAN = 0.25  # of a bounded axis, so that a small difference looks small
+LEAST_SHARE = 0.1  # of its largest number, the span of any other axis: rounding errors are drawn as equal
 PAGE_WIDTH = 36.0  # rem, of a chart on the page: max-width of .chart in style.css
 PNG_DPI = 200
 ARROW = "\N{RIGHTWARDS ARROW}"
@@ -70,6 +71,8 @@ SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 11,
     "axes.unicode_minus": True,
+    "axes.formatter.useoffset": False,  # every number of an axis stands for itself,
+    "axes.formatter.limits": (-9, 12),  # without a power of ten at its end
     "text.usetex": False,
     "path.simplify": False,
 }
@@ -309,7 +312,8 @@ def _interval_axes(axes: Axes, lines: Sequence[ChartLine], inks: Inks, down: boo
     """Set limits that include everything, and show the x axis alone."""
     numbers = [number for line in lines for number in _numbers(line)] or [0.0, 1.0]
     least, most = min(numbers), max(numbers)
-    room = 0.06 * (most - least) or 0.05 * abs(most) or 0.5
+    least, most = wide_enough(least, most)
+    room = 0.06 * (most - least)
     ends = _at_least(least - room, most + room) if bounded else (least - room, most + room)
     axes.set_xlim(*(ends[::-1] if down else ends))
     axes.set_ylim(len(lines) - 0.5, -0.5)
@@ -347,6 +351,13 @@ def _draw_line(axes: Axes, line: ChartLine, index: int, inks: Inks) -> None:
         marks: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": ink, "markeredgewidth": 2.0}
         marker = STATE_MARKERS.get(line.state or "", POINT_MARKER)
         axes.plot([line.mean], [y], marker, markersize=MEAN_SIZE, zorder=5, clip_on=False, **marks)
+
+
+def wide_enough(least: float, most: float) -> tuple[float, float]:
+    """Return the ends of an axis at least LEAST_SHARE of its largest number apart, 1 where that is 0."""
+    span = LEAST_SHARE * max(abs(least), abs(most)) or 1.0
+    missing = max(0.0, span - (most - least)) / 2
+    return least - missing, most + missing
 
 
 def _at_least(low: float, high: float) -> tuple[float, float]:
@@ -522,7 +533,8 @@ def _ends(measured: Sequence[Measured]) -> tuple[float, float]:
     """Return axis ends that include every value, and its interval unless that would squeeze the values together."""
     values = [value for value, _, _ in measured]
     least, most = min(values), max(values)
-    span = (most - least) or 0.2 * abs(most) or 1.0
+    least, most = wide_enough(least, most)
+    span = most - least
     lows = [end for _, end, _ in measured if end is not None]
     highs = [end for _, _, end in measured if end is not None]
     low, high = max(min([least, *lows]), least - span), min(max([most, *highs]), most + span)

@@ -1,6 +1,7 @@
 """Loss curves of attacks, and the searches of their settings: charts, notes and tables.
 
-Thin lines are single cases, dashed where they failed or were cut off; the thick line is their median. In a search every
+Thin lines are single cases, dashed where they failed or were cut off; the thick line is their median, where all have
+the same steps. In a search every
 trial is a dot, hollow where it was stopped early, and a line marks the best loss so far.
 """
 
@@ -103,7 +104,7 @@ def _assumed(taken: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def curve_chart(curves: Sequence[CaseCurve], *, name: str, title: str) -> Drawing:
-    """Return all cases as thin lines, failed ones dashed, and the median of the others."""
+    """Return all cases as thin lines, failed ones dashed, and the median of the others where they have equal steps."""
     losses = [loss for curve in curves for loss in curve.losses]
 
     def paint(figure: Figure, inks: Inks) -> None:
@@ -123,8 +124,8 @@ def curve_chart(curves: Sequence[CaseCurve], *, name: str, title: str) -> Drawin
     return Drawing(
         name=name,
         title=title,
-        description=f"{words.count(len(curves), 'case')}: the median loss goes from "
-        f"{units.short(first)} to {units.short(last)}.",
+        description=f"{words.count(len(curves), 'case')}: the median loss is {units.short(first)} "
+        f"at first and {units.short(last)} at last.",
         texts=("step", in_units(OWN_LOSS, losses)),
         size=(charts.WIDTH, charts.CURVE_HEIGHT),
         paint=paint,
@@ -138,13 +139,14 @@ def _known(curve: CaseCurve) -> tuple[list[int], list[float]]:
 
 
 def _median_curve(curves: Sequence[CaseCurve]) -> list[tuple[int, float]]:
-    """Return the median loss at the steps that most completed cases share; empty for fewer than three cases."""
+    """Return the median loss at every step; empty for fewer than three completed cases, or of unequal length.
+
+    Where cases end at different steps, such a line would jump as they leave it.
+    """
     completed = [dict(zip(*_known(curve), strict=True)) for curve in curves if curve.ok]
-    if len(completed) < 3:
+    if len(completed) < 3 or any(losses.keys() != completed[0].keys() for losses in completed):
         return []
-    steps = sorted({step for losses in completed for step in losses})
-    shared = [step for step in steps if sum(step in losses for losses in completed) > len(completed) / 2]
-    return [(step, median(losses[step] for losses in completed if step in losses)) for step in shared]
+    return [(step, median(losses[step] for losses in completed)) for step in completed[0]]
 
 
 # Axes of losses
@@ -170,8 +172,12 @@ def loss_axes(
     axes = figure.add_axes(area)
     if _far_apart(losses):
         on_log_scale(axes, "y")
-    elif (unit := unit_of(losses)) != 1:
-        axes.yaxis.set_major_formatter(lambda tick, _: f"{tick / unit:g}")
+    else:
+        unit, known = unit_of(losses), [loss for loss in losses if loss is not None]
+        if unit != 1:
+            axes.yaxis.set_major_formatter(lambda tick, _: f"{tick / unit:g}")
+        if known and (ends := charts.wide_enough(min(known), max(known))) != (min(known), max(known)):
+            axes.set_ylim(*ends)
     bare(axes, inks)
     axes.locator_params(axis="x", nbins=ticks)
     axes.set_xlabel(f"@{labels[0]}", color=inks.muted)

@@ -1,7 +1,7 @@
 """The examples gallery: originals beside reconstructions as PNG inside the page, and inferred values.
 
 `read_galleries` reads what an audit stored, case by case; `gallery_groups` puts cases of one attack and defence under
-one heading. Private records are shown on request only.
+one heading. Of many cases the best, the median and the worst are shown. Private records are shown on request only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import base64
 import math
 import struct
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +20,15 @@ from numpy.typing import NDArray
 
 from fedxray.errors import BadInput
 from fedxray.files import read_json
+from fedxray.metrics import units
 from fedxray.report import words
-from fedxray.report.rows import grouped
+from fedxray.report.rows import grouped, plan_of
 
 Entry = tuple[str, Mapping[str, Any]]  # position in its file, and content
 
 PUBLIC, PRIVATE = Path("gallery.json"), Path("private", "gallery.json")
 LARGEST_SIDE = 1024
-MOST_CASES = 3  # of one attack against one defence
+PLACES = ("best", "median", "worst")  # of the cases of one attack against one defence
 MOST_BYTES = 12_000_000  # of all images together
 SHOWN_SIZE = 96  # pixels of the page
 
@@ -62,6 +62,7 @@ class Gallery:
 
     case: str
     title: str
+    place: str = ""  # among the cases of its heading, where not all are shown
     pairs: tuple[Pair, ...] = ()
     values: tuple[InferredValue, ...] = ()
 
@@ -75,8 +76,8 @@ class Galleries:
     beyond: int  # left out because there are too many
 
 
-def read_galleries(folder: Path, *, show_private: bool, headings: Mapping[str, str] | None = None) -> Galleries:
-    """Return the galleries of an audit, the first cases under every heading; private ones only on request."""
+def read_galleries(folder: Path, *, show_private: bool, document: Mapping[str, Any] | None = None) -> Galleries:
+    """Return the galleries of an audit: best, median and worst case of every heading; private ones only on request."""
     entries = _entries(folder / PUBLIC)
     shown = [(where, entry) for where, entry in entries if show_private or not entry.get("private")]
     hidden = len(entries) - len(shown)
@@ -86,8 +87,8 @@ def read_galleries(folder: Path, *, show_private: bool, headings: Mapping[str, s
         # The report states only that they exist: the file is not opened.
         hidden += 1
     galleries, size = [], 0
-    for where, entry in _few_of_each(shown, headings or {}):
-        gallery = _gallery(entry, where)
+    for where, entry, place in _few_of_each(shown, document or {"cases": [], "summary": []}):
+        gallery = _gallery(entry, where, place)
         size += sum(len(pair.original) + len(pair.guess) for pair in gallery.pairs)
         if size > MOST_BYTES:
             break
@@ -95,17 +96,38 @@ def read_galleries(folder: Path, *, show_private: bool, headings: Mapping[str, s
     return Galleries(shown=tuple(galleries), private=hidden, beyond=len(shown) - len(galleries))
 
 
-def _few_of_each(entries: Sequence[Entry], headings: Mapping[str, str]) -> list[Entry]:
-    """Return the first entries under every heading, in their order; an unknown case is its own heading."""
-    counts: Counter[str] = Counter()
+def _few_of_each(entries: Sequence[Entry], document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], str]]:
+    """Return position, content and place of the entries to show: all of a few, else the best, median and worst.
+
+    An unknown case is its own heading; cases without a score come last.
+    """
+    titles, scores = headings(document), _scores(document)
     selected = []
-    for where, entry in entries:
-        case = str(entry.get("case", ""))
-        heading = headings.get(case, case)
-        counts[heading] += 1
-        if counts[heading] <= MOST_CASES:
-            selected.append((where, entry))
+    for listed in grouped(entries, lambda entry: titles.get(case := str(entry[1].get("case", "")), case)).values():
+        if len(listed) <= len(PLACES):
+            selected += [(where, entry, "") for where, entry in listed]
+            continue
+        ranked = sorted(listed, key=lambda entry: -scores.get(str(entry[1].get("case", "")), -math.inf))
+        chosen = (ranked[0], ranked[len(ranked) // 2], ranked[-1])
+        places = [f"{place} of {len(listed)} cases" for place in PLACES]
+        selected += [(where, entry, place) for (where, entry), place in zip(chosen, places, strict=True)]
     return selected
+
+
+def _scores(document: Mapping[str, Any]) -> dict[str, float]:
+    """Return the score of every case by its id, in the primary metric of its row; larger is more leakage."""
+
+    def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (plan_of(row), *(row[name] for name in ("attack", "role", "defence", "aware")))
+
+    metrics = {key(row): row["metric"] for row in document["summary"] if row["primary"]}
+    scores = {}
+    for case in document["cases"]:
+        metric = metrics.get(key(case))
+        score = case["scores"].get(metric)
+        if score is not None:
+            scores[case["id"]] = -score if units.is_down(metric) else score
+    return scores
 
 
 def _entries(source: Path) -> list[Entry]:
@@ -118,13 +140,12 @@ def _entries(source: Path) -> list[Entry]:
     return [(f"{source}[{index}]", entry) for index, entry in enumerate(entries)]
 
 
-def _gallery(entry: Mapping[str, Any], where: str) -> Gallery:
+def _gallery(entry: Mapping[str, Any], where: str, place: str) -> Gallery:
     images, records = (_tables(entry, key, where) for key in ("images", "records"))
     pairs = [_pair(image, f"{where}.images[{index}]") for index, image in enumerate(images)]
     values = [value for index, record in enumerate(records) for value in _inferred(record, f"{where}.records[{index}]")]
-    return Gallery(
-        case=str(entry.get("case", "")), title=str(entry.get("title", "")), pairs=tuple(pairs), values=tuple(values)
-    )
+    case, title = str(entry.get("case", "")), str(entry.get("title", ""))
+    return Gallery(case=case, title=title, place=place, pairs=tuple(pairs), values=tuple(values))
 
 
 def _tables(entry: Mapping[str, Any], key: str, where: str) -> Sequence[Mapping[str, Any]]:
@@ -240,7 +261,10 @@ def _group(title: str, galleries: Sequence[Gallery], cases: Mapping[str, Mapping
     ranks = {index: rank for rank, index in enumerate(order)}
     return GalleryGroup(
         title=title,
-        sources=tuple(f"{gallery.title} (case {gallery.case})" for gallery in galleries),
+        sources=tuple(
+            f"{gallery.place + ': ' if gallery.place else ''}{gallery.title} (case {gallery.case})"
+            for gallery in galleries
+        ),
         pairs=tuple(
             ShownPair(pair=pair, source=source, rank=ranks[index]) for index, (pair, source) in enumerate(pairs)
         ),
@@ -253,12 +277,13 @@ def _quality(pair: Pair) -> float:
 
 
 def source_of(gallery: Gallery, cases: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return seed and client of a gallery, or its case where that is unknown."""
+    """Return place, seed and client of a gallery, or its case where that is unknown."""
     case = cases.get(gallery.case)
     if case is None:
         return gallery.case
     client = "all clients" if case["client"] is None else f"client {case['client']}"
-    return f"seed {case['seed']}, {client}"
+    place = f"{gallery.place.partition(' ')[0]} case: " if gallery.place else ""
+    return f"{place}seed {case['seed']}, {client}"
 
 
 def _title(case: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from fedxray.federation.round_loop import simulate
 from fedxray.files import parse_toml
 from fedxray.integrations.checkpoints import read_checkpoint
 from fedxray.report.build import contents, render
-from fedxray.report.gallery import headings, read_galleries
+from fedxray.report.gallery import read_galleries
 from fedxray.report.terminal import summary_lines
 from tests.audit.plans import tiny, write_toml
 from tests.federation.messages import training_message
@@ -256,7 +256,7 @@ def _read_results(path: Path) -> None:
 
 def _read_report(path: Path) -> None:
     document = read_results(path)
-    render(contents(document, read_galleries(path.parent, show_private=False, headings=headings(document))))
+    render(contents(document, read_galleries(path.parent, show_private=False, document=document)))
 
 
 def _checkpoints(folder: Path) -> list[Path]:

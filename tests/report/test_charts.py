@@ -154,3 +154,24 @@ def test_marks_of_equal_points_stand_beside_one_another() -> None:
         drawing.paint(figure, PLACEHOLDERS)
     offsets = {text.get_text(): text.xyann[0] for text in figure.axes[0].texts}
     assert offsets == {"@0": 6.0, "@1": 6.0, "@2": 6.0 + MARK}
+
+
+@pytest.mark.parametrize("mean", [1e-6, 53.0, 1e7])
+def test_numbers_of_an_axis_need_no_offset(mean: float) -> None:
+    line = ChartLine(label="a", mean=mean, low=mean, high=mean * (1 + 1e-7))
+    numbers = [
+        text for text in texts(draw(line, line)) if text not in ("a", "accuracy \N{RIGHTWARDS ARROW} more leakage")
+    ]
+    assert all("e" not in text and "+" not in text for text in numbers)
+    assert all(abs(float(text.replace("\N{MINUS SIGN}", "-")) / mean - 1) < 0.05 for text in numbers)
+
+
+def test_rounding_errors_are_drawn_as_equal() -> None:
+    points = [Point(mark=str(place), label="p", across=(0.95 + 1e-9 * place, None, None), up=(3.0, None, None))
+              for place in (0, 1)]  # fmt: skip
+    chart, figure = scatter_chart(points, name="s", title="t", across="x", up="y"), Figure()
+    with rc_context(SETTINGS):
+        chart.paint(figure, PLACEHOLDERS)
+    (axes,) = figure.axes
+    left, right = axes.get_xlim()
+    assert right - left > 0.01

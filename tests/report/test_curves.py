@@ -173,3 +173,14 @@ def test_logarithmic_settings_have_a_logarithmic_axis() -> None:
     figure.draw_without_rendering()
     written = [one.get_text() for one in figure.axes[0].get_xticklabels()]
     assert {"0.001", "0.1"} & set(written) and not any("$" in one for one in written), "no formulas"
+
+
+@pytest.mark.parametrize(("lengths", "median"), [((5, 5, 5), True), ((5, 5, 3), False)])
+def test_cases_of_unequal_length_have_no_median_line(lengths: tuple[int, ...], median: bool) -> None:
+    case = document([])["cases"][0] | {"search": None}
+    curves = [{"steps": list(range(length)), "losses": [9.0 - step for step in range(length)]} for length in lengths]
+    (found,) = loss_curves({"cases": [case | {"curve": curve} for curve in curves]})
+    figure = Figure()
+    found.drawing.paint(figure, PLACEHOLDERS)
+    (axes,) = figure.axes
+    assert sum(bool(len(line.get_xdata())) for line in axes.get_lines()) == len(lengths) + median

@@ -71,12 +71,31 @@ def test_an_entry_marked_private_in_the_public_file_stays_out(tmp_path: Path) ->
     assert gallery.read_galleries(tmp_path, show_private=False).private == 1
 
 
-def test_of_every_kind_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
-    entries = [{"case": f"{kind}{index}", "images": []} for kind in "ab" for index in range(5)]
-    write(tmp_path / "gallery.json", entries)
-    headings = {str(one["case"]): str(one["case"])[0] for one in entries}
-    found = gallery.read_galleries(tmp_path, show_private=False, headings=headings)
-    assert [one.case for one in found.shown] == ["a0", "a1", "a2", "b0", "b1", "b2"] and found.beyond == 4
+def cases_of(scores: dict[str, list[float]], metric: str) -> dict[str, Any]:
+    """A document with the cases a0, a1, ... of each attack, scored in its primary metric."""
+    setting = {"role": "server", "defence": "none", "aware": None}
+    cases = [
+        {**setting, "id": f"{attack}{index}", "attack": attack, "seed": index, "client": 0, "scores": {metric: value}}
+        for attack, values in scores.items()
+        for index, value in enumerate(values)
+    ]
+    summary = [{**setting, "attack": attack, "metric": metric, "primary": True} for attack in scores]
+    return {"cases": cases, "summary": summary}
+
+
+@pytest.mark.parametrize(("metric", "order"), [("psnr", ["a3", "a0", "a1"]), ("mse", ["a1", "a0", "a3"])])
+def test_of_many_cases_the_best_the_median_and_the_worst_are_shown(
+    tmp_path: Path, metric: str, order: list[str]
+) -> None:
+    document = cases_of({"a": [12.0, 7.0, 9.0, 30.0, 20.0], "b": [1.0, 2.0]}, metric)
+    write(tmp_path / "gallery.json", [{"case": case["id"], "title": "t", "images": []} for case in document["cases"]])
+    found = gallery.read_galleries(tmp_path, show_private=False, document=document)
+    assert [one.case for one in found.shown] == [*order, "b0", "b1"] and found.beyond == 2
+    assert [one.place for one in found.shown[:3]] == ["best of 5 cases", "median of 5 cases", "worst of 5 cases"]
+    (first, second) = gallery.gallery_groups(document, found.shown)
+    places = zip(("best", "median", "worst"), order, strict=True)
+    assert first.sources == tuple(f"{place} of 5 cases: t (case {case})" for place, case in places)
+    assert second.sources == ("t (case b0)", "t (case b1)"), "all are shown"
 
 
 def test_pictures_are_left_out_before_a_page_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,3 +150,5 @@ def test_images_of_an_attack_on_a_sum_belong_to_all_clients(client: int | None, 
     shown = gallery.Gallery(case="x", title="x")
     assert gallery.source_of(shown, {"x": {"seed": 3, "client": client}}) == source
     assert gallery.source_of(shown, {}) == "x"
+    best = gallery.Gallery(case="x", title="x", place="best of 5 cases")
+    assert gallery.source_of(best, {"x": {"seed": 3, "client": client}}) == f"best case: {source}"

@@ -303,10 +303,10 @@ DIGITS = 3
 
 
 def pictures(evidence: Evidence, truth: Truth, client: int | None, dataset: Dataset) -> dict[str, Any] | None:
-    """Return the first originals of a client with the guess matched to each; None for other kinds.
+    """Return originals of a client with the guess matched to each, as in the scores; None for other kinds.
 
-    A guess about a class is shown beside the first original of that class. Without a client the originals are spread
-    over those of all clients but the seats.
+    Of many, those shown are spread evenly over all ranks of similarity, the best and the worst among them. A guess
+    about a class is shown beside the first original of that class.
     """
     if evidence.kind not in ("images", "class-images"):
         return None
@@ -316,12 +316,11 @@ def pictures(evidence: Evidence, truth: Truth, client: int | None, dataset: Data
     if "own" in evidence.tensors:
         guesses = guesses[~evidence.tensors["own"].to(guesses.device)]
     partners = match(guesses, originals) if evidence.kind == "images" else _of_class(evidence, asked.y)
-    pairs = list(enumerate(partners.tolist()))  # original -> guess, -1 where none was matched
-    every = 1 if client is not None else max(1, len(pairs) // MOST_PICTURES)
-    matched = [(index, partner) for index, partner in pairs[::every] if partner >= 0]
+    matched = [(index, partner) for index, partner in enumerate(partners.tolist()) if partner >= 0]  # -1: none
     shown = []
-    for index, partner in matched[:MOST_PICTURES]:
-        quality = float(psnr(guesses[partner][None], originals[index][None]))
+    for index, partner, quality in _spread_over_ranks(
+        [(index, partner, float(psnr(guesses[partner][None], originals[index][None]))) for index, partner in matched]
+    ):
         shown.append(
             {
                 "original": _gallery_rows(originals[index]),
@@ -332,7 +331,17 @@ def pictures(evidence: Evidence, truth: Truth, client: int | None, dataset: Data
             }
         )
     whose = "everyone" if client is None else f"client {client}"
-    return {"title": f"{whose}, {len(originals)} images", "private": dataset.private, "images": shown}
+    some = f"{len(shown)} of " if len(shown) < len(originals) else ""
+    title = f"{whose}, {some}{len(originals)} images"
+    return {"title": title, "private": dataset.private, "images": shown}
+
+
+def _spread_over_ranks(pairs: Sequence[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    """Return at most MOST_PICTURES of (original, guess, quality), best and worst included, in order of originals."""
+    ranked = sorted(pairs, key=lambda pair: -math.inf if math.isnan(pair[2]) else pair[2])
+    if len(ranked) > MOST_PICTURES:
+        ranked = [ranked[place * (len(ranked) - 1) // (MOST_PICTURES - 1)] for place in range(MOST_PICTURES)]
+    return sorted(ranked)
 
 
 def _of_class(evidence: Evidence, y: Tensor) -> Tensor:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from fedxray.attacks.evidence import of_class_images, of_images, of_membership
 from fedxray.audit.run.evaluate import MOST_PICTURES, pictures
 from fedxray.data.dataset import Dataset, Records, Space
 from fedxray.federation.truth import Truth
+from fedxray.metrics.scoring import score
 from tests.adversary.clinics import federation
 
 GREY, COLOUR = (1, 2, 2), (3, 2, 2)
@@ -47,6 +49,28 @@ def test_what_is_out_of_range_or_broken_can_still_be_drawn() -> None:
     found = pictures(of_images(guess), truth, 0, dataset)
     assert found is not None and found["private"] is False
     assert all(shown["guess"][0][0] == [0.0, 0.0, 1.0] for shown in found["images"])
+
+
+def test_pairs_and_their_similarity_are_those_of_the_scores() -> None:
+    drawn = torch.Generator().manual_seed(0)
+    truth, dataset = world(torch.rand(6, *COLOUR, generator=drawn))
+    guess = truth.train[1].x[torch.randperm(6, generator=drawn)] + 0.3 * torch.randn(6, *COLOUR, generator=drawn)
+    found = pictures(of_images(guess), truth, 1, dataset)
+    alone = replace(truth, holdout=truth.train, public=truth.train[0])
+    scored = score(of_images(guess), alone, client=1).records["psnr"]
+    assert found is not None
+    assert [one["quality"] for one in found["images"]] == pytest.approx(scored.tolist(), abs=1e-3)
+
+
+def test_of_many_the_best_and_the_worst_are_among_the_few() -> None:
+    x = torch.linspace(0.1, 0.9, MOST_PICTURES + 3)[:, None, None, None].expand(-1, *GREY)
+    truth, dataset = world(x)
+    guess = truth.train[0].x + 0.01 * torch.arange(len(x), 0, -1)[:, None, None, None]  # the last is the best
+    found = pictures(of_images(guess), truth, 0, dataset)
+    assert found is not None and len(found["images"]) == MOST_PICTURES
+    assert found["title"] == f"client 0, {MOST_PICTURES} of {MOST_PICTURES + 3} images"
+    records = [one["record"] for one in found["images"]]
+    assert records == sorted(records) and {0, len(x) - 1} <= set(records)
 
 
 def test_a_report_gets_a_few() -> None:
