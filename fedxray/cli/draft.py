@@ -345,7 +345,7 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
             "learning_rate = 0.05",
         ]
         question = "Which images, trained on by the same local steps, would give the same update?"
-        lines = ("steps = 200", 'preset = "by-data"', _noted("targets = 2", "clients that are attacked"))
+        lines = ("steps = 200", _noted("targets = 2", "clients that are attacked"))
         attack = Try(question=question, name="dlf", lines=lines, metric="psnr", limit=1.0)
     network = ['name = "mlp"', "hidden = [64]"] if path is None else ['name = "lenet"', "width = 16", "hidden = 64"]
     text = _plan(

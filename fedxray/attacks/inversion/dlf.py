@@ -32,8 +32,8 @@ Paper and authors' code differ, and the published numbers come from the code, so
       estimated the counts: `label_order = "given"`, against "random" or "sorted".
     - The code returns the last finite iterate: `keep = "last"`. Since the weight of the match changes during the first
       half of the steps, `keep = "best"` compares losses of the second half only.
-Weights and learning rates are the authors' for FEMNIST; `preset = "cifar100"` selects theirs for CIFAR-100, and
-"by-data" these for colour images.
+Weights and learning rates are the authors': those for FEMNIST on grey images, those for CIFAR-100 on colour images, or
+those that `preset` names.
 
 A faster variant, off by default: with `together = 0.5` all epochs hold the same images in the first half of the steps
 and separate ones from there; 200 such steps end above 400 of the paper's (docs/performance.md).
@@ -136,7 +136,7 @@ class DlfFamily(ImageInversion):
     by_epoch: ClassVar[bool] = False  # whether every epoch has images of its own
 
     preset: Literal["by-data", "femnist", "cifar100"] = setting(
-        "femnist",
+        "by-data",
         "Data set for which the authors tuned the weights that are not set; by-data: femnist for grey images, cifar100 "
         "for colour.",
     )
@@ -193,7 +193,7 @@ class DlfFamily(ImageInversion):
         sets, end, facts = descend(view, self, context, self.loss(view, context, simulated), self.name)
         images = self.one_set(sets, view.space)
         labels = known.labels if known.step_labels is None else known.step_labels[: len(images)]
-        facts |= {"preset": preset_of(self, view.space.shape[0])}
+        facts |= {"taken": {"preset": preset_of(self, view.space.shape[0])}}
         return problem.images_found(images, labels, end, known.facts | facts)
 
 

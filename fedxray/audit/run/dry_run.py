@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedxray.attacks.inversion.awa import BY_CASE, Awa, case_of
 from fedxray.attacks.inversion.dlf import DlfFamily, preset_of
 from fedxray.audit.judge import statistics
 from fedxray.audit.judge.family import SWAP_SHARE
@@ -172,14 +173,17 @@ def _clients(parts: Split, seed: int) -> list[tuple[str, str]]:
 
 
 def presets(plan: Plan, prepared: Prepared) -> list[str]:
-    """Return for every attack whose weights were tuned for a data set which ones it uses on these images."""
-    made = [(part.title, part.make(plan.folder)) for part in plan.attacks]
-    channels = prepared.federation.space.shape[0]
-    return [
-        f"{title}: the authors' weights for {preset_of(attack, channels)}"
-        for title, attack in made
-        if isinstance(attack, DlfFamily)
-    ]
+    """Return for every attack whose weights were tuned for a data set or a case which ones it uses here."""
+    federation, lines = prepared.federation, []
+    for part in plan.attacks:
+        attack = part.make(plan.folder)
+        if isinstance(attack, DlfFamily):
+            lines.append(f"{part.title}: the authors' weights for {preset_of(attack, federation.space.shape[0])}")
+        elif isinstance(attack, Awa):
+            cases = sorted({case_of(federation.recipe, len(records.x)) for records in federation.clients})
+            used = " or ".join(cases) if attack.preset == BY_CASE else attack.preset
+            lines.append(f"{part.title}: the paper's weights {used}")
+    return lines
 
 
 # What an audit can settle at best: with the least spread that its records allow

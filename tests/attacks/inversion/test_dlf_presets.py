@@ -65,7 +65,7 @@ def test_every_number_of_a_preset_reaches_the_attack(place: int, name: str) -> N
 
 
 def test_the_preset_follows_the_data_unless_it_is_set() -> None:
-    attack, colour = Dlf(preset="by-data"), PRESETS["cifar100"]
+    attack, colour = Dlf(), PRESETS["cifar100"]
     assert [preset_of(attack, channels) for channels in (1, 3)] == ["femnist", "cifar100"]
     assert preset_of(Dlf(preset="femnist"), 3) == "femnist"
     assert numbers_of(attack, 3) == colour and method_of(attack, 3).lr == colour.learning_rate

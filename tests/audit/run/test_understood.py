@@ -9,7 +9,7 @@ import pytest
 from fedxray.audit.judge import statistics
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.dry_run import can_settle, understood
+from fedxray.audit.run.dry_run import can_settle, presets, understood
 from fedxray.audit.run.prepare import prepare
 from tests.audit.plans import tiny
 
@@ -49,3 +49,20 @@ def test_what_can_be_settled_at_best(tmp_path: Path) -> None:
     assert "or none" not in alone  # one run never shows that nothing leaks
     (auto,) = can_settle(make_plan({**base, "seeds": "auto"}, tmp_path), prepared)
     assert "or none" in auto or "more records" in auto
+
+
+@pytest.mark.parametrize(("attack", "used"), [
+    ({"name": "dlf"}, "dlf: the authors' weights for femnist"),
+    ({"name": "dlf-no-prior", "preset": "cifar100"}, "dlf-no-prior: the authors' weights for cifar100"),
+    ({"name": "awa"}, "awa: the paper's weights case3"),
+    ({"name": "awa", "preset": "ramp"}, "awa: the paper's weights ramp"),
+    ({"name": "dlg"}, None),
+])  # fmt: skip
+def test_the_weights_that_were_tuned_elsewhere_are_stated(
+    tmp_path: Path, attack: dict[str, Any], used: str | None
+) -> None:
+    data = {"name": "digits", "clients": 2, "limit": 4}
+    federation = {"algorithm": "fedavg", "rounds": 1, "epochs": 1, "batch_size": 2, "learning_rate": 0.1}
+    document = {"name": "p", "data": data, "model": {"name": "mlp"}, "federation": federation, "attack": [attack]}
+    plan = make_plan(document, tmp_path)
+    assert presets(plan, prepare(plan, "none", 0)) == ([used] if used else [])
