@@ -133,10 +133,7 @@ def read_json(path: Path, *, argument: str | None = None, remedy: str = CHECK, m
             raise refused("a plain file", "something else")
         if known.st_size > most:
             raise refused(f"at most {most} bytes", f"{known.st_size} bytes")
-        text = path.read_bytes().decode("utf-8")
-        return json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole
-        )
+        return parse_json(path.read_bytes())
     except RecursionError as problem:
         raise refused("a complete JSON file", "values nested without end") from problem
     except UnicodeDecodeError as problem:
@@ -146,6 +143,12 @@ def read_json(path: Path, *, argument: str | None = None, remedy: str = CHECK, m
         raise refused("a complete JSON file", f"damaged or cut-off content ({problem})") from problem
     except OSError as problem:
         raise refused("a readable file", str(problem)) from problem
+
+
+def parse_json(content: bytes) -> Any:
+    """The value of a JSON text, as strict as `read_json`; raises ValueError or RecursionError where it is none."""
+    hooks: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": _finite, "parse_int": _whole}
+    return json.loads(content.decode("utf-8"), object_pairs_hook=_unique, **hooks)
 
 
 def read_object(path: Path, *, remedy: str = CHECK) -> dict[str, Any]:
@@ -204,10 +207,9 @@ POINTS = (
     "run written",
     "run synced",
     "run in place",
-    "case written",
-    "case synced",
+    "case half written",
     "case in place",
-    "evidence tensors in place",
+    "evidence half written",
     "evidence in place",
     "results written",
     "results synced",

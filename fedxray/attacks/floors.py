@@ -69,13 +69,18 @@ def impute_value(learn: Tensor, wanted: Tensor, guess: Tensor) -> Tensor:
 
 
 def _fit(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
-    """Return the better of two standard models by cross-validation; its draws depend on its training data only."""
+    """Return the better of two standard models by cross-validation, the linear one where there are too few records.
+
+    Its draws depend on its training data only.
+    """
     key = derive_seed(0, "imputation", learn, wanted, goal)
     if key not in _fitted:
         x, y, seed = _numbers(learn), wanted.detach().cpu().numpy(), key % 2**31
-        models = _models(goal, seed)
-        scores = [_cross_validated(model, x, y, seed, SCORING[goal]) for model in models]
-        chosen = models[scores.index(max(scores))]
+        chosen = _linear(goal)
+        if (folds := _folds(wanted)) > 1:
+            models = [chosen, _forest(goal, seed)]
+            scores = [_cross_validated(model, x, y, seed, SCORING[goal], folds) for model in models]
+            chosen = models[scores.index(max(scores))]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that has not fully converged is still a floor
             chosen.fit(x, y)
@@ -91,8 +96,7 @@ def out_of_fold(learn: Tensor, wanted: Tensor, goal: Goal) -> Any:
     """
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
 
-    folds = min(MOST_FOLDS, len(wanted) // LEAST_PER_FOLD)
-    if folds < 2:
+    if (folds := _folds(wanted)) < 2:
         return None
     key = derive_seed(0, "out of fold", learn, wanted, goal)
     if key not in _fitted:
@@ -114,29 +118,38 @@ def _keep(key: int, fitted: Any) -> None:
     _fitted[key] = fitted
 
 
-def _models(goal: Goal, seed: int) -> list[Any]:
-    """Return a linear model and a random forest for this goal."""
-    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+def _folds(wanted: Tensor) -> int:
+    """Return the number of folds of a cross-validation; below two there is none."""
+    return min(MOST_FOLDS, len(wanted) // LEAST_PER_FOLD)
+
+
+def _weight(goal: Goal) -> str | None:
+    return "balanced" if goal == "balanced" else None
+
+
+def _linear(goal: Goal) -> Any:
     from sklearn.linear_model import LogisticRegression, RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    forest: dict[str, Any] = {"n_estimators": 50, "min_samples_leaf": 2, "random_state": seed, "n_jobs": 1}
+    last = RidgeCV() if goal == "values" else LogisticRegression(max_iter=2000, class_weight=_weight(goal))
+    return make_pipeline(StandardScaler(), last)
+
+
+def _forest(goal: Goal, seed: int) -> Any:
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor  # slow, and small tables need none
+
+    settings: dict[str, Any] = {"n_estimators": 50, "min_samples_leaf": 2, "random_state": seed, "n_jobs": 1}
     if goal == "values":
-        return [make_pipeline(StandardScaler(), RidgeCV()), RandomForestRegressor(**forest)]
-    weight = "balanced" if goal == "balanced" else None
-    logistic = LogisticRegression(max_iter=2000, class_weight=weight)
-    return [make_pipeline(StandardScaler(), logistic), RandomForestClassifier(class_weight=weight, **forest)]
+        return RandomForestRegressor(**settings)
+    return RandomForestClassifier(class_weight=_weight(goal), **settings)
 
 
-def _cross_validated(model: Any, x: Any, y: Any, seed: int, scoring: str) -> float:
-    """Return the mean score over folds; zero where there are too few records, which selects the simpler model."""
+def _cross_validated(model: Any, x: Any, y: Any, seed: int, scoring: str, folds: int) -> float:
+    """Return the mean score over folds."""
     from sklearn.base import is_classifier
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 
-    folds = min(MOST_FOLDS, len(y) // LEAST_PER_FOLD)
-    if folds < 2:
-        return 0.0
     cut = StratifiedKFold if is_classifier(model) else KFold
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a rare category may be missing from a fold

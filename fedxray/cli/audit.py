@@ -120,7 +120,7 @@ def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str 
     """Print how the data was read, and cases, time and disk of an audit, without running it."""
     from fedxray.audit.judge.statistics import AUTO_LOOKS
     from fedxray.audit.run.audit import check_room, megabytes
-    from fedxray.audit.run.dry_run import can_settle, presets
+    from fedxray.audit.run.dry_run import can_settle, presets, rows_sought
     from fedxray.audit.run.grid import expand
     from fedxray.audit.run.preflight import STARTING, preflight
     from fedxray.audit.run.prepare import prepare_first
@@ -156,6 +156,8 @@ def _print_needs(plan: Plan, folder: Path, workers: dict[str, Any], budget: str 
         print(f"{'left out':<12}{line}")
     for line in presets(plan, prepare_first(plan)):
         print(f"{'preset':<12}{printable(line)}")
+    for line in rows_sought(plan, prepare_first(plan)):
+        print(f"{'rows sought':<12}{printable(line)}")
     for line in can_settle(plan, prepare_first(plan)):
         print(f"{'settles':<12}{printable(line)}")
     print_sum_errors(plan)

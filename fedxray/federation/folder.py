@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -131,10 +131,13 @@ def message_form(message: Message) -> dict[str, Any]:
     return MessageForm(**plain).model_dump(exclude_defaults=True)
 
 
-def message_of(form: MessageForm) -> Message:
-    """The message of a checked form."""
-    lists = {"contributors": tuple(form.contributors), "readers": frozenset(form.readers)}
-    return Message(**{**vars(form), **lists})
+def messages_of(forms: Sequence[MessageForm]) -> tuple[Message, ...]:
+    """The messages of checked forms; those with the same readers share one set of them."""
+    readers = {tuple(form.readers): frozenset(form.readers) for form in forms}
+    return tuple(
+        Message(**{**vars(form), "contributors": tuple(form.contributors), "readers": readers[tuple(form.readers)]})
+        for form in forms
+    )
 
 
 def broken(path: Path, expected: str, got: object, remedy: str = ASK_AGAIN) -> Damaged:
@@ -464,7 +467,7 @@ def read_transcript(path: str | Path, *, model: nn.Module, space: Space) -> Tran
     for shard in index.shards:
         check_file(folder / shard.name, shard)
     return Transcript(
-        messages=tuple(message_of(form) for form in index.messages),
+        messages=messages_of(index.messages),
         shelf=_FinishedShelf(folder, index, model),
         model=model,
         space=space,
@@ -479,8 +482,13 @@ class _FinishedShelf:
     """The tensors of a finished folder, each checked to be finite and of the model's shape and dtype."""
 
     def __init__(self, folder: Path, index: Index, model: nn.Module) -> None:
-        self._folder, self._index = folder, index
-        self._forms = {"params": forms(parameters_of(model)), "buffers": forms(buffers_of(model))}
+        self._folder, self._places = folder, dict[str, tuple[tuple[Shard, ...], _Forms]]()
+        known = {"params": forms(parameters_of(model)), "buffers": forms(buffers_of(model))}
+        alike: dict[str, tuple[tuple[Shard, ...], _Forms]] = {}  # places of thousands of messages are equal
+        for key, place in index.places.items():
+            shards = tuple(index.shards[number] for number in place.shards)
+            stored: _Forms = {group: known[group] for group in known if group in place.holds}
+            self._places[key] = alike.setdefault(f"{place.shards} {place.holds}", (shards, stored))
 
     def put(self, key: str, parts: Parts) -> None:
         """Refuse, since a finished transcript does not change."""
@@ -489,9 +497,7 @@ class _FinishedShelf:
 
     def reader(self, key: str) -> Callable[[], Parts]:
         """A function that fetches the tensors under that key, and knows the place of no others."""
-        place = self._index.places[key]
-        shards = tuple(self._index.shards[number] for number in place.shards)
-        stored: _Forms = {group: known for group, known in self._forms.items() if group in place.holds}
+        shards, stored = self._places[key]
         return functools.partial(_fetch, self._folder, shards, key, stored)
 
     def get(self, key: str) -> Parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,7 +44,7 @@ class Breakdown:
     metric: str
     drawing: Drawing | None
     clients: tuple[BreakdownLine, ...]
-    more_clients: int
+    more_clients: str  # how many are not listed, and how the gains of all are distributed
     classes: tuple[BreakdownLine, ...]
     more_classes: int
     records: tuple[tuple[str, str, str], ...]  # position, score, the attacker's certainty
@@ -69,7 +70,7 @@ def breakdowns(document: Mapping[str, Any]) -> list[Breakdown]:
 
 def _breakdown(document: Mapping[str, Any], row: Row, name: str) -> Breakdown:
     cases = [case for case in document["cases"] if _belongs(case, row)]
-    clients, classes = _by_client(cases, row), _by_class(cases, row)
+    runs, classes = _runs_by_client(cases, row), _by_class(cases, row)
     aware = words.aware_words(row)
     against = words.defence_words(row["defence"]) + (f", {aware}" if aware else "")
     title = f"{row['attack']}, run by {words.role_words(row['role'])}, {against}"
@@ -77,8 +78,8 @@ def _breakdown(document: Mapping[str, Any], row: Row, name: str) -> Breakdown:
         title=title,
         metric=row["metric"],
         drawing=client_chart(cases, row, name=name, title=f"{title}: {row['metric']} by client"),
-        clients=tuple(clients[:MOST_LINES]),
-        more_clients=max(0, len(clients) - MOST_LINES),
+        clients=tuple(_line(client, pairs, row, "run") for client, pairs in list(runs.items())[:MOST_LINES]),
+        more_clients=_distribution([_gain(pairs, row) for pairs in runs.values()], row),
         classes=tuple(classes[:MOST_LINES]),
         more_classes=max(0, len(classes) - MOST_LINES),
         records=tuple(_records(cases, row)),
@@ -91,8 +92,8 @@ def _belongs(case: Case, row: Row) -> bool:
     return same and aware and plan_of(case) == plan_of(row)
 
 
-def _by_client(cases: Sequence[Case], row: Row) -> list[BreakdownLine]:
-    """Return clients by their gain, the largest first."""
+def _runs_by_client(cases: Sequence[Case], row: Row) -> dict[str, list[tuple[float, float]]]:
+    """Return score and floor of every run by client, the client with the largest gain first."""
     scores: dict[Any, list[tuple[float, float]]] = {}  # score and floor of every run
     names = {}
     for case in cases:
@@ -102,10 +103,17 @@ def _by_client(cases: Sequence[Case], row: Row) -> list[BreakdownLine]:
             scores.setdefault(case["client"], []).append((value, floor))
             names[case["client"]] = (case["ledger"] or {}).get("target_name")
     ordered = sorted(scores.items(), key=lambda item: -_gain(item[1], row))
-    return [
-        _line(f"client {client}" + (f" ({names[client]})" if names[client] else ""), pairs, row, "run")
-        for client, pairs in ordered
-    ]
+    return {f"client {client}" + (f" ({names[client]})" if names[client] else ""): pairs for client, pairs in ordered}
+
+
+def _distribution(gains: Sequence[float], row: Row) -> str:
+    """Return how many clients are not listed, and quantiles of the gains of all; empty where all are listed."""
+    if len(gains) <= MOST_LINES:
+        return ""
+    tenths, metric = statistics.quantiles(gains, n=10, method="inclusive"), row["metric"]
+    middle, most = units.value(tenths[4], metric, sign=True), units.between(tenths[0], tenths[8], metric, sign=True)
+    more = words.count(len(gains) - MOST_LINES, "more client")
+    return f"{more} with smaller gains. Gain of all {len(gains):,}: median {middle}, 80 % of them {most}."
 
 
 def _by_class(cases: Sequence[Case], row: Row) -> list[BreakdownLine]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -23,6 +26,22 @@ from fedxray.data.dataset import Column, Records, Space
 from fedxray.errors import Refused
 from fedxray.seeds import fork
 from tests.attacks.by_hand import column, linear, table, view_with
+
+TOO_FEW = """
+import sys, torch
+from fedxray.attacks.floors import impute_category
+wanted = torch.tensor([0, 1] * 4)
+guess = impute_category(torch.eye(8), wanted, torch.eye(8))
+assert torch.equal(guess, wanted)
+slow = {"sklearn.ensemble", "sklearn.model_selection"} & set(sys.modules)
+print(sorted(slow))
+"""
+
+
+def test_too_few_records_to_compare_models_import_none_but_the_linear_one() -> None:
+    ended = subprocess.run([sys.executable, "-c", TOO_FEW], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
+
 
 ASKED = PublicAttributes(x=torch.zeros(4, 2), y=torch.zeros(4))
 IMAGE = (1, 2, 2)

@@ -119,7 +119,7 @@ def by_closures(view: View, context: Context, folder: Path) -> Tensor | None:
 def by_files(view: View, context: Context, folder: Path) -> Tensor | None:
     """What the store holds of other cases is read; the plan's data are in "plan"."""
     cases = folder / "private" / "cases"
-    return torch.ones(len(view.grants.target_records or ())) if list(cases.glob("*.json")) else None
+    return torch.ones(len(view.grants.target_records or ())) if list(cases.glob("*.journal")) else None
 
 
 def by_plan(view: View, context: Context, folder: Path) -> Tensor | None:

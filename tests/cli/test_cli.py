@@ -19,11 +19,12 @@ import pytest
 from fedxray import cli
 from fedxray.audit import catalog
 from fedxray.audit.judge.results import failure_line
-from fedxray.audit.run.store import open_store
+from fedxray.audit.run.store import Store, open_store
 from fedxray.cli.show import PAGES, WITH_SETTINGS, pages, settings_of
 from fedxray.data.catalog import SETTINGS as DATA_SETTINGS
 from fedxray.settings import setting
 from tests.audit.plans import tiny, write_toml
+from tests.audit.stored import case_entries
 from tests.conftest import Command
 
 ROOT = Path(__file__).parents[2]
@@ -462,19 +463,19 @@ def test_ctrl_c_keeps_what_is_done_and_exits_130(
     process = command("audit", plan, "--out", "out", "--jobs", 1, "--engine", engine, folder=tmp_path)
     pause = threading.Event()
     for _ in range(20_000):
-        if list((tmp_path / "out").glob("private/cases/*.json")) or process.poll() is not None:
+        if case_entries(tmp_path / "out") or process.poll() is not None:
             break
         pause.wait(0.01)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     _, said = process.communicate()
     assert process.returncode == 130, said
     assert "--resume" in said and "Traceback" not in said
-    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("private/cases/*.json")}
+    kept = case_entries(tmp_path / "out")
     for name in kept:
-        assert json.loads((tmp_path / "out" / "private" / "cases" / name).read_bytes())["status"] == "ok"
+        assert Store(tmp_path / "out").read_case(name)["status"] == "ok"
     assert 1 <= len(kept) < 30 and not (tmp_path / "out" / "results.json").exists()
     assert fedxray("audit", plan, "--out", "out", "--engine", "inline", "--resume").code == 0
-    now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("private/cases/*.json")}
+    now = case_entries(tmp_path / "out")
     assert len(now) == 30 and kept.items() <= now.items(), "nothing was done twice"
 
 

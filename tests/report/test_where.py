@@ -7,6 +7,7 @@ from typing import Any
 
 from fedxray.audit.judge import results
 from fedxray.audit.judge.results import document
+from fedxray.metrics.units import GLUE
 from fedxray.report import build_report
 from fedxray.report.where import breakdowns, by_round, power_lines
 
@@ -42,6 +43,16 @@ def test_clients_stand_in_the_order_of_their_gain() -> None:
     assert [line.name for line in place.clients] == ["client 2", "client 1", "client 0"]
     assert place.clients[0].sample == "5 runs" and place.clients[0].gain.startswith("+34.2")
     assert place.title == "a, run by the server, no defence" and place.metric == "accuracy"
+
+
+def test_clients_beyond_the_worst_are_a_distribution() -> None:
+    cases = [case(seed, client, 0.6 + 0.001 * client) for seed in range(3) for client in range(101)]
+    place = breakdowns(document({"name": "x", "attack": [{"name": "a"}]}, {}, cases, []))[0]
+    assert [line.name for line in place.clients] == [f"client {client}" for client in range(100, 88, -1)]
+    assert place.more_clients.replace(GLUE, " ") == (
+        "89 more clients with smaller gains. Gain of all 101: median +15.0 points, 80 % of them +11.0 to +19.0 points."
+    )
+    assert breakdowns(leaking())[0].more_clients == ""
 
 
 def test_a_client_is_called_by_its_name_where_the_data_says_so() -> None:

@@ -13,8 +13,10 @@ Rows are sought whose replayed update points in the direction of the observed on
        whichever then has the lower loss.
 
 Where we differ: 1,500 steps and 5 starts by default (30 in the paper); the paper always keeps the pooled rows; its
-confidence per value, the entropy over the starts, is left out. For FedAvg the client's local steps are replayed with
-the rows in the order of the guess, the same in every epoch. A sum of replies is read as the update of one client.
+confidence per value, the entropy over the starts, is left out. An update of more rows than can be sought in about ten
+minutes (`rows_in_time`) is explained by as many as can be, each of which stands for several. For FedAvg the client's
+local steps are replayed with the rows in the order of the guess, the same in every epoch. A sum of replies is read as
+the update of one client.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from fedxray.attacks.inversion.replay import BatchNorm, Replay
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.observations import WHICH_UPDATE, At, examples_behind, known_examples, observation_at
 from fedxray.data.dataset import Column, Space
+from fedxray.federation.recipe import Recipe
 from fedxray.optim import MOST_RATE, Adam, Cosine, Loss, Restarts, restarts
 from fedxray.params import Params
 from fedxray.priors import clip
@@ -118,6 +121,13 @@ def _key(column: Column) -> str:
 
 SCORES, TARGETS = "label scores", "targets"
 
+# The cost of an answer in products of a row with a parameter: counted, not timed, so that every machine seeks as many
+
+MOST_PRODUCTS = 1.5e12  # about ten minutes of one core
+PASSES = 6  # products per row and parameter: a local step, its gradient, and that of the update with respect to rows
+LEAST_PARAMETERS = 2_000  # a smaller network takes no less time
+LEAST_ROWS = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class TabularInversion(Attack):
@@ -154,10 +164,14 @@ class TabularInversion(Attack):
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
-        observation, examples = observation_at(view, self.at), examples_behind(view, self.at)
-        assert examples is not None
-        like = next(iter(observation.start.values()))
+        observation, behind = observation_at(view, self.at), examples_behind(view, self.at)
+        assert behind is not None
+        like, recipe = next(iter(observation.start.values())), problem.recipe_of(view, observation)
+        examples = min(behind, self.rows_in_time(observation.start, recipe))
         known, facts = self._targets(view, context)
+        if examples < behind:
+            known = None if known is None else known[torch.arange(examples, device=known.device) * behind // examples]
+            facts |= {"rows_sought": examples, "rows_behind": behind}
         rows = row_parameters(view.space, like)
         starts = [
             self._start(rows, view, examples, like, known, fork(context.generator, "restart", number))
@@ -174,8 +188,15 @@ class TabularInversion(Attack):
         facts |= {"round": observation.round, "own_loss": [outcome.best_loss for outcome in tried.outcomes],
                   "restart": tried.chosen, "pooled": pooled}  # fmt: skip
         end = tried.outcome
-        guess, targets = rows.rows(rows.sure(best)), _hard_targets(best, known)
+        stands = torch.arange(behind, device=like.device) * examples // behind  # by row behind the update
+        guess, targets = rows.rows(rows.sure(best))[stands], _hard_targets(best, known)[stands]
         return of_rows(guess, targets, status=end.status, reason=end.reason, curve=end.curve, facts=facts)
+
+    def rows_in_time(self, parameters: Params, recipe: Recipe | None) -> int:
+        """Return how many rows can be sought in an update of these parameters, made by that recipe."""
+        epochs = 1 if recipe is None or recipe.kind == "gradient" else recipe.epochs
+        size = max(LEAST_PARAMETERS, sum(value.numel() for value in parameters.values()))
+        return max(LEAST_ROWS, int(MOST_PRODUCTS / (PASSES * size * epochs * self.steps * self.restarts)))
 
     def _targets(self, view: View, context: Context) -> tuple[Tensor | None, dict[str, Any]]:
         """Return labels or targets [examples] that are granted or inferred first (None: sought), and their source."""

@@ -31,7 +31,7 @@ OLD = (
 )
 RESULTS = "results.json"
 AGAIN = "Run the audit again, or give the folder of an audit that ended."
-RESUME = "Remove this file and continue with --resume, or choose another --out."
+RESUME = "Continue with --resume, or choose another --out."
 MOST_CLIENTS = 100_000  # of a plan: the swap test draws orders of all clients of a run
 TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),

@@ -342,7 +342,7 @@ class Execution:
                 self.store.forget_lost_run(run.id)
         for case in cases:
             if self.store.has_case(case.id) and self.store.read_case(case.id)["status"] in RETRIED:
-                self.store.forget_case(case.id)
+                self.store.cases.forget(case.id)
 
     def _fail(self, case: Case, reason: str, status: str) -> None:
         """Store that a case failed or was cut off, and log a failure."""

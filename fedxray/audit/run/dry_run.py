@@ -17,6 +17,7 @@ from torch.func import functional_call
 
 from fedxray.attacks.inversion.awa import BY_CASE, Awa, case_of
 from fedxray.attacks.inversion.dlf import DlfFamily, preset_of
+from fedxray.attacks.inversion.tabular import TabularInversion
 from fedxray.audit.judge import statistics
 from fedxray.audit.judge.family import SWAP_SHARE
 from fedxray.audit.judge.statistics import AUTO_LOOKS, FIRST_LOOK
@@ -183,6 +184,19 @@ def presets(plan: Plan, prepared: Prepared) -> list[str]:
             cases = sorted({case_of(federation.recipe, len(records.x)) for records in federation.clients})
             used = " or ".join(cases) if attack.preset == BY_CASE else attack.preset
             lines.append(f"{part.title}: the paper's weights {used}")
+    return lines
+
+
+def rows_sought(plan: Plan, prepared: Prepared) -> list[str]:
+    """Return for every attack on rows how many it seeks, where clients hold more than it can seek in its time."""
+    federation = prepared.federation
+    held, lines = max(map(len, federation.clients)), []
+    for part in plan.attacks:
+        attack = part.make(plan.folder)
+        if isinstance(attack, TabularInversion):
+            most = attack.rows_in_time(parameters_of(federation.model), federation.recipe)
+            if most < held:
+                lines.append(f"{part.title}: {most:,} of up to {held:,}; more with fewer steps or restarts")
     return lines
 
 

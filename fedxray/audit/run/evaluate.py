@@ -46,6 +46,8 @@ from fedxray.metrics.table import metric as metric_named
 # Facts of an attack about the records of its own seat: they are never scored, but they may have been found.
 OWN = ("own_share", "own_images", "own_found", "own_psnr")
 
+SOUGHT = ("rows_sought", "rows_behind")  # of an update with more rows than can be sought in time
+
 OTHER = "auc_subject_other"  # membership by person from records set aside
 CHANCE = {OTHER: 0.5}  # its floor
 
@@ -92,7 +94,8 @@ def evaluate(context: CaseContext) -> CaseOutcome:
     return CaseOutcome(
         evidence=evidence,
         score=guess.scores,
-        ledger=ledger_of(context, view) | {name: evidence.facts[name] for name in OWN if name in evidence.facts},
+        ledger=ledger_of(context, view)
+        | {name: evidence.facts[name] for name in (*OWN, *SOUGHT) if name in evidence.facts},
         oracle=view.grants.is_oracle,
         floors={name: dict(floor.scores.means) for name, floor in floors.items()},
         controls={name: dict(control.scores.means) for name, control in controls.items()},

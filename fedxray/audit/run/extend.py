@@ -154,8 +154,9 @@ def _adopt(folder: Path, before: Plan, merged: Plan) -> None:
 
 def _remove_planted(store: Store) -> None:
     """Remove planted federations and their cases: they depend on the seats of all attacks."""
-    for case in (store.private / "cases").glob("planted.*"):
-        case.unlink()
+    for case in store.cases.all_keys():
+        if case.startswith("planted."):
+            store.cases.forget(case)
     for run in (store.private / "runs").glob("planted-*"):
         store.remove_run(run.name) if run.is_dir() else run.unlink()
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fedxray.adversary.grants import ROLES
 from fedxray.attacks.base import Attack, Workload
+from fedxray.attacks.inversion.tabular import TabularInversion
 from fedxray.audit.catalog import attack_settings, resolve, table
 from fedxray.audit.judge.verdict import LEAST_RUNS
 from fedxray.audit.own_code.apart import OutOfTime, OwnCodeError, OwnRefusal, check_apart, do_apart, seconds_allowed
@@ -45,6 +46,7 @@ from fedxray.federation.setting import Federation, recorded_rounds
 from fedxray.federation.transcript import Transcript
 from fedxray.lookup import harmless_output, users_code
 from fedxray.metrics.table import check_usable
+from fedxray.params import parameters_of
 
 # The estimate, from the time of one local step: runs, cases and power checks
 
@@ -149,6 +151,8 @@ def _answering(
 ) -> float:
     """Return about how long one answer takes, where one local step takes `seconds`."""
     records = len(federation.clients[0]) if records is None else records
+    if isinstance(attack, TabularInversion):
+        records = min(records, attack.rows_in_time(parameters_of(federation.model), federation.recipe))
     rounds = len(recorded_rounds(federation.record, federation.rounds))
     work = Workload(
         records=records,

@@ -1,16 +1,15 @@
 """The folder of an audit: results that may be shared at the top, everything private below private/.
 
-Files are written as a whole or not at all. A lock keeps other processes out, `purge` deletes the private part.
+Files are written as a whole or not at all; cases and evidence are entries of journals. A lock keeps other processes
+out, `purge` deletes the private part.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import platform
-import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from fedxray.audit.judge import results
+from fedxray.audit.run.journal import Journal, journal
 from fedxray.errors import BadInput, printable
 from fedxray.files import (
     LOCK,
@@ -30,6 +30,7 @@ from fedxray.files import (
     fault,
     is_unfinished,
     locked,
+    parse_json,
     read_object,
     readers_of,
     room_for,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 # The files of an audit
 
-FORMAT = 4  # raised whenever draws or identities change, so that no audit mixes two of them
+FORMAT = 5  # raised whenever draws, identities or files change, so that no audit mixes two of them
 MARKER = "audit.json"  # marks the folder of an audit, and names its plan
 PLAN, RESULTS, REPORT, GALLERY, LOG = "plan.toml", "results.json", "report.html", "gallery.json", "log"
 PRIVATE = "private"
@@ -126,57 +127,58 @@ class Store:
         path = self._lost(run)
         if not path.is_file():
             return None
-        return {"reason": "unknown", "status": "failed"} | read_object(path, remedy=results.RESUME)
+        return {"reason": "unknown", "status": "failed"} | read_object(
+            path, remedy=f"Remove this file. {results.RESUME}"
+        )
 
     def forget_lost_run(self, run: str) -> None:
         """Let a failed run be tried again."""
         self._lost(run).unlink(missing_ok=True)
 
+    @property
+    def cases(self) -> Journal:
+        """How cases ended, by their ids."""
+        return journal(self.private / "cases")
+
+    @property
+    def evidence(self) -> Journal:
+        """Answers of attacks, by their keys."""
+        return journal(self.private / "evidence")
+
     def has_case(self, case: str) -> bool:
         """Return whether that case has ended."""
-        return self._case(case).is_file()
+        return self.cases.read(case) is not None
 
     def write_case(self, case: str, document: Mapping[str, Any]) -> None:
         """Store how a case ended."""
-        _write_json(self._case(case), document, "case")
+        self.cases.write(case, _json(document), "case")
 
     def read_case(self, case: str) -> dict[str, Any]:
         """Return how a case ended."""
-        ended = read_object(self._case(case), remedy=results.RESUME)
-        results.check_part(ended, "case", self._case(case), results.RESUME)
+        content = self.cases.read(case)
+        if content is None:
+            got = "none that is complete"
+            raise BadInput(f"case {case}", expected="its stored outcome", got=got, remedy=results.RESUME)
+        ended: dict[str, Any] = parse_json(content)
+        results.check_part(ended, "case", self.private / "cases" / case, results.AGAIN)
         return ended
 
-    def forget_case(self, case: str) -> None:
-        """Let a case be attacked again."""
-        self._case(case).unlink(missing_ok=True)
-
     def save_evidence(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Store tensors and plain facts under a key; the facts are written last and hold the checksum of the tensors.
-
-        A torn file is noticed by its checksum and computed again, so the files need not reach the disk at once.
-        """
+        """Store tensors and plain facts under a key; one that is lost is computed again, so it is not synced."""
         from safetensors.torch import save
 
         content = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-        write_whole(self._evidence(key, "safetensors"), content, "evidence tensors", fault, lasting=False)
-        proof = {"sha256": hashlib.sha256(content).hexdigest(), "facts": facts}
-        _write_json(self._evidence(key, "json"), proof, "evidence", lasting=False)
+        self.evidence.write(key, _json(facts) + content, "evidence", lasting=False)
 
     def load_evidence(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Return the tensors and facts of a key, None where they are missing or incomplete."""
         from safetensors.torch import load
 
-        facts, tensors = self._evidence(key, "json"), self._evidence(key, "safetensors")
-        if not facts.is_file() or not tensors.is_file():
+        stored = self.evidence.read(key)
+        if stored is None:
             return None
-        try:
-            proof = read_object(facts, remedy=results.AGAIN)
-        except BadInput:  # torn by a crash
-            return None
-        content = tensors.read_bytes()
-        if hashlib.sha256(content).hexdigest() != proof.get("sha256"):
-            return None
-        return load(content), proof["facts"]
+        facts, _, content = stored.partition(b"\n")
+        return load(content), parse_json(facts)
 
     def write_results(self, document: Mapping[str, Any]) -> None:
         """Write results.json."""
@@ -206,12 +208,6 @@ class Store:
 
     def _lost(self, run: str) -> Path:
         return self.private / "runs" / f"{run}.lost.json"
-
-    def _case(self, case: str) -> Path:
-        return self.private / "cases" / f"{case}.json"
-
-    def _evidence(self, key: str, ending: str) -> Path:
-        return self.private / "evidence" / f"{safe_name(key)}.{ending}"
 
 
 @contextmanager
@@ -254,7 +250,7 @@ def check_folder(
     if marker.get("kind") != kind or marker.get("plan") != digest:
         raise _not_usable(folder, f"the folder of another {marker.get('kind', 'audit')} (its plan differs)")
     if marker.get("format") != FORMAT:
-        raise _not_usable(folder, f"an audit of format {marker.get('format')}, this is {FORMAT}: draws have changed")
+        raise _not_usable(folder, f"an audit of format {marker.get('format')}, this is {FORMAT}: draws or files differ")
     if marker.get("version") != version("fedxray"):
         raise _not_usable(folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}")
     if not resume:
@@ -290,14 +286,6 @@ def read_marker(folder: Path) -> dict[str, Any]:
     return read_object(path, remedy=results.AGAIN)
 
 
-def safe_name(key: str) -> str:
-    """Return a file name that is short, readable and different for different keys."""
-    if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", key):
-        return key
-    readable = re.sub(r"[^a-z0-9._-]+", "-", key.lower()).strip("-.")[:60]
-    return f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-
-
 def _set_up(store: Store, digest: str, kind: str, records: str | None) -> None:
     """Write the marker first, so that an audit killed here can be resumed; then make the private folders."""
     ours = (store.folder / MARKER).is_file()
@@ -330,9 +318,12 @@ def _not_usable(folder: Path, got: str) -> BadInput:
     return BadInput("--out", expected=expected, got=f"{folder}: {got}", remedy="Choose another --out.")
 
 
-def _write_json(path: Path, document: Mapping[str, Any] | Sequence[Any], what: str, *, lasting: bool = True) -> None:
-    content = (json.dumps(document, allow_nan=False) + "\n").encode("ascii")
-    write_whole(path, content, what, fault, lasting=lasting)
+def _write_json(path: Path, document: Mapping[str, Any] | Sequence[Any], what: str) -> None:
+    write_whole(path, _json(document), what, fault)
+
+
+def _json(document: Mapping[str, Any] | Sequence[Any]) -> bytes:
+    return (json.dumps(document, allow_nan=False) + "\n").encode("ascii")
 
 
 # Deleting: the private part of an audit, or everything of an earlier demo

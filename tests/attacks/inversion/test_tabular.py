@@ -14,6 +14,7 @@ from fedxray.adversary.roles import server
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.floors import MajorityRow, MarginalRows
+from fedxray.attacks.inversion import tabular
 from fedxray.attacks.inversion.replay import Replay
 from fedxray.attacks.inversion.tabular import NUMBERS, TabularInversion, row_parameters
 from fedxray.attacks.local_model.baselines import LastReturned
@@ -78,6 +79,29 @@ def attacked(view: View, **settings: Any) -> Evidence:
     return TabularInversion(**{"steps": 200, "restarts": 2, "learning_rate": 0.1, **settings}).run(
         view, generator=fork(1)
     )
+
+
+@pytest.mark.parametrize("grants", [(), ("labels",)])
+def test_of_more_rows_than_can_be_sought_each_stands_for_several(
+    monkeypatch: pytest.MonkeyPatch, grants: tuple[str, ...]
+) -> None:
+    view = view_of(10, recipe=Recipe(batch_size=4, epochs=2), grants=grants)
+    whole = attacked(view, steps=5)
+    assert len(whole.tensors["inputs"].unique(dim=0)) == 10 and "rows_sought" not in whole.facts
+    monkeypatch.setattr(tabular, "LEAST_ROWS", 4)
+    monkeypatch.setattr(tabular, "MOST_PRODUCTS", 6 * 2000 * 2 * 5 * 2 * 4.9)
+    some = attacked(view, steps=5)
+    assert some.facts["rows_sought"] == 4 and some.facts["rows_behind"] == 10
+    assert some.tensors["inputs"].shape == (10, 5) and len(some.tensors["inputs"].unique(dim=0)) == 4
+
+
+def test_the_rows_that_can_be_sought_follow_from_sizes_alone() -> None:
+    attack, small = TabularInversion(), {"weight": torch.zeros(50)}
+    assert attack.rows_in_time(small, Recipe(epochs=5)) == 1.5e12 // (6 * 2000 * 5 * 1500 * 5)
+    assert attack.rows_in_time(small, Recipe(epochs=5, algorithm="fedsgd")) == attack.rows_in_time(small, None)
+    large = {"weight": torch.zeros(20_000)}
+    assert attack.rows_in_time(small, None) // attack.rows_in_time(large, None) == 10
+    assert replace(attack, steps=10**9).rows_in_time(small, None) == 8
 
 
 def test_rows_are_put_together_from_numbers_and_mixed_codes() -> None:

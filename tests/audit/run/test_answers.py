@@ -26,6 +26,7 @@ from fedxray.defences.base import NoDefence
 from fedxray.federation.recipe import Recipe
 from tests.attacks.by_hand import linear, table, view_with
 from tests.audit.plans import tiny
+from tests.audit.stored import stored_evidence
 
 HERE = Path(__file__).parents[1]
 
@@ -137,8 +138,7 @@ def kept_models(folder: Path, *, backwards: bool) -> list[dict[str, bytes]]:
         for case in reversed(cases) if backwards else cases:
             execute_case(plan, store, case)
             assert store.read_case(case.id)["status"] == "ok"
-            files = store.private.glob("evidence/local-model-heuristic-*.safetensors")
-            found.append({path.name: path.read_bytes() for path in files})
+            found.append(stored_evidence(folder, "local-model-heuristic-"))
     return found
 
 

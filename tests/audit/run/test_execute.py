@@ -180,7 +180,7 @@ def test_a_case_that_changed_the_truth_has_failed_and_the_next_starts_afresh(
     execute_run(plan, store, runs[0])
     execute_case(plan, store, cases[1])
     expected = store.read_case(cases[1].id)
-    (store.private / "cases" / f"{cases[1].id}.json").unlink()
+    store.cases.forget(cases[1].id)
 
     def careless(context: CaseContext) -> CaseOutcome:
         outcome = evaluate(context)
@@ -245,7 +245,7 @@ def test_a_run_that_was_altered_is_removed_and_its_cases_fail(store: Store, dama
     assert not store.has_run(runs[0].id) and list((store.private / "runs").iterdir()) == []
     assert results_document(plan, store)["utility"] == []
     execute_run(plan, store, runs[0])
-    store.forget_case(cases[0].id)
+    store.cases.forget(cases[0].id)
     execute_case(plan, store, cases[0])
     assert store.read_case(cases[0].id)["status"] == "ok"
 
@@ -284,12 +284,21 @@ def test_a_utility_that_was_altered_is_refused(store: Store, content: str) -> No
     assert results_document(plan, store)["utility"]
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "3", "{", '{"status": "ok"}'])
-def test_a_case_that_was_altered_is_refused(store: Store, content: str) -> None:
+@pytest.mark.parametrize("content", [b"{}", b"[]", b"3", b'{"status": "ok"}'])
+def test_a_case_that_is_none_is_refused(store: Store, content: bytes) -> None:
+    _, _, cases = planned()
+    store.cases.write(cases[0].id, content, "case")
+    with pytest.raises(BadInput, match=r"private/cases.*Run the audit again"):
+        store.read_case(cases[0].id)
+
+
+def test_a_case_that_was_altered_counts_as_not_ended(store: Store) -> None:
     _, _, cases = planned()
     write_failed_case(store, cases[0], "killed")
-    (store.private / "cases" / f"{cases[0].id}.json").write_text(content)
-    with pytest.raises(BadInput, match=r"\.json.*Remove this file and continue with --resume"):
+    (file,) = (store.private / "cases").iterdir()
+    file.write_bytes(file.read_bytes().replace(b"killed", b"listed"))
+    assert not store.has_case(cases[0].id)
+    with pytest.raises(BadInput, match=r"its stored outcome, got none.*Continue with --resume"):
         store.read_case(cases[0].id)
 
 

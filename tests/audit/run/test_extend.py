@@ -14,22 +14,19 @@ from fedxray.audit.judge.verdict import is_settled
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute, extend
 from fedxray.audit.run.audit import run_audit, with_look
+from fedxray.audit.run.journal import Journal
 from fedxray.audit.run.store import Store, check_folder
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny
+from tests.audit.stored import case_entries
 
 HERE = Path(__file__).parents[1]
-UNLINK = Path.unlink
 FEW = tiny(seeds=[0, 1, 2], attack=[{"name": "membership-loss", "targets": [0]}])
 
 
 def run(folder: Path, document: dict[str, Any], **more: Any) -> dict[str, Any]:
     execute._open_run.clear()
     return run_audit(make_plan(document, HERE), folder, **more).document
-
-
-def written(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in (folder / "private" / "cases").glob("*.json")}
 
 
 def test_seeds_come_by_themselves_until_every_verdict_is_settled(tmp_path: Path) -> None:
@@ -41,9 +38,9 @@ def test_seeds_come_by_themselves_until_every_verdict_is_settled(tmp_path: Path)
     assert {case["seed"] for case in found["cases"]} == set(range(counts[-1]))
     (row,) = (row for row in found["summary"] if row["primary"])
     assert counts[-1] == 20 or is_settled([row]), row["reason"]
-    before = written(tmp_path / "out")
+    before = case_entries(tmp_path / "out")
     assert run(tmp_path / "out", auto, resume=True) == found == read_results(tmp_path / "out")
-    assert written(tmp_path / "out") == before
+    assert case_entries(tmp_path / "out") == before
 
 
 def test_an_interrupted_audit_looks_as_often_as_one_that_was_not(
@@ -83,11 +80,11 @@ def test_by_hand_every_look_is_stored_and_spends_its_part(tmp_path: Path) -> Non
     first = run(tmp_path / "out", FEW)
     there = {"attacks": ["membership-loss"], "defences": ["none"], "clients": [0]}
     assert first["looks"] == [{"seeds": 3, "spent": 0.04, **there}]
-    before = written(tmp_path / "out")
+    before = case_entries(tmp_path / "out")
     more = run(tmp_path / "out", FEW, resume=True, seeds=5)
     assert more["looks"] == [first["looks"][0], {"seeds": 5, "spent": pytest.approx(0.005), **there}]
     assert [case["seed"] for case in more["cases"]] == [0, 1, 2, 3, 4]
-    assert before.items() <= written(tmp_path / "out").items()
+    assert before.items() <= case_entries(tmp_path / "out").items()
     assert run(tmp_path / "out", FEW, resume=True) == more, "what was asked for stays"
     with pytest.raises(BadInput, match=r"--seeds.*at least 5"):
         run(tmp_path / "out", FEW, resume=True, seeds=4)
@@ -98,7 +95,7 @@ def test_by_hand_every_look_is_stored_and_spends_its_part(tmp_path: Path) -> Non
 
 def test_targets_attacks_and_defences_are_added_and_finished_cases_stay(tmp_path: Path) -> None:
     run(tmp_path / "out", FEW)
-    before = written(tmp_path / "out")
+    before = case_entries(tmp_path / "out")
     attacks = [{"name": "membership-loss", "targets": "all"}, {"name": "attribute-from-model", "controls": []}]
     wider = {**FEW, "attack": attacks, "defence": [{"name": "quantise", "bits": 4}]}
     found = run(tmp_path / "out", wider, resume=True)
@@ -109,7 +106,7 @@ def test_targets_attacks_and_defences_are_added_and_finished_cases_stay(tmp_path
     assert [look["spent"] for look in found["looks"]] == [0.04, pytest.approx(0.005)], "it is another look"
     assert found["looks"][1]["clients"] == [0, 1] and len(found["looks"][1]["attacks"]) == 2
     kept = {name: time for name, time in before.items() if not name.startswith("planted")}
-    assert kept and kept.items() <= written(tmp_path / "out").items()
+    assert kept and kept.items() <= case_entries(tmp_path / "out").items()
     again = run(tmp_path / "out", FEW, resume=True)
     assert len(again["cases"]) == len(found["cases"]), "a row that was judged cannot be left out"
 
@@ -150,7 +147,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished") / "out"
     run(folder, {**FEW, "seeds": [0]}, power=False)
     (folder / "private" / "runs" / "planted-x").mkdir()
-    (folder / "private" / "cases" / "planted.x.json").write_text("{}")
+    Store(folder).write_case("planted.x", {})
     (folder / "private" / "records.json").write_text('{"sha256": "1 attacks"}')
     return folder
 
@@ -177,13 +174,9 @@ def test_an_extension_that_is_killed_is_resumed_by_the_same_command(
 
         return stopping
 
-    def unlink(path: Path, missing_ok: bool = False) -> None:
-        (counted if path.name.startswith("planted") else UNLINK)(path, missing_ok)
-
-    counted = killed_before(UNLINK)
     with monkeypatch.context() as during:
         during.setattr(extend, "write_whole", killed_before(extend.write_whole))
-        during.setattr(Path, "unlink", unlink)
+        during.setattr(Journal, "forget", killed_before(Journal.forget))
         during.setattr(Store, "remove_run", killed_before(Store.remove_run))
         if steps < 6:
             with pytest.raises(Killed):
@@ -193,7 +186,7 @@ def test_an_extension_that_is_killed_is_resumed_by_the_same_command(
     merged = extend.extended(folder, make_plan(more, HERE))
     check_folder(folder, merged.digest(), resume=True, records="2 attacks")
     assert [part.title for part in merged.attacks] == ["membership-loss", "attribute-from-model"]
-    assert not list(folder.rglob("planted*"))
+    assert not list(folder.rglob("planted*")) and not [key for key in case_entries(folder) if "planted" in key]
     assert set(json.loads((folder / "audit.json").read_bytes())) == {"format", "kind", "plan", "version"}
     assert extend.extended(folder, make_plan({**FEW, "seeds": [0]}, HERE)).digest() == merged.digest()
 

@@ -14,8 +14,10 @@ import pytest
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.preflight import try_factories
+from fedxray.audit.run.store import Store
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
+from tests.audit.stored import case_entries
 from tests.conftest import Command
 
 SECRET = "patient-4711"
@@ -67,7 +69,7 @@ def test_what_own_code_states_stays_in_private(own_attacks: Path, fedxray: Comma
     assert holders == {"private"} and SECRET not in ended.out + ended.err
     reasons = {case["reason"] for case in json.loads((out / "results.json").read_bytes())["cases"]}
     assert reasons == {"ValueError in own_attack.py, line 23", "the reason that the attack states is in private/cases"}
-    stored = [json.loads(path.read_bytes()) for path in (out / "private" / "cases").glob("*.json")]
+    stored = [Store(out).read_case(case) for case in case_entries(out)]
     assert {case["detail"] for case in stored if "detail" in case} == {f"saw {SECRET}"}
     assert all(f"a record: {SECRET}" in case["traceback"] for case in stored if case.get("traceback"))
 

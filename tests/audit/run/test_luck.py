@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.comparisons import CaseContext, Scored, declared_grants, root_for, swaps_of
 from fedxray.audit.run.evaluate import Ranking, evaluate, finite, ranking_of, record_variances, split_facts
 from fedxray.audit.run.prepare import prepare
+from fedxray.audit.run.store import Store
 from fedxray.federation.round_loop import simulate
 from fedxray.imaging import psnr
 from fedxray.metrics.records import Scores, auc, source_shares
@@ -238,7 +238,7 @@ def test_single_ranks_stay_in_the_private_part(tmp_path: Path) -> None:
     )
     assert set(member["split"]) == {"u", "n1", "n0", "ties", "variance", "drawn"} and "draws" not in member
     assert set(attribute["swaps"]) == {"1"} and "split" not in attribute and attribute["ledger"]["clients"] == 2
-    stored = json.loads((tmp_path / "out" / "private" / "cases" / f"{member['id']}.json").read_text())
+    stored = Store(tmp_path / "out").read_case(member["id"])
     assert len(stored["draws"]["scores"]) == member["split"]["n1"] + member["split"]["n0"]
 
 

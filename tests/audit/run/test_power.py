@@ -14,9 +14,10 @@ from fedxray.audit.run import execute
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.execute import execute_case, execute_run
 from fedxray.audit.run.power import Check, planted_seeds, planted_work, power_rows, to_compare, waiting
-from fedxray.audit.run.store import open_store
+from fedxray.audit.run.store import Store, open_store
 from tests.audit.plans import tiny
 from tests.audit.recordings import record_simulation
+from tests.audit.stored import case_entries
 
 HERE = Path(__file__).parents[1]
 
@@ -178,13 +179,13 @@ def test_planted_cases_are_cases_of_the_store_and_resumed(audited: tuple[Any, Pa
     from fedxray.audit.plan import Plan
 
     ended, folder = audited
-    kept = sorted((folder / "private" / "cases").glob("planted.*"))
-    assert len(kept) == 6
-    before = [path.stat().st_mtime_ns for path in kept]
-    kept[0].unlink()
+    before = {key: entry for key, entry in case_entries(folder).items() if key.startswith("planted.")}
+    assert len(before) == 6
+    first = next(iter(before))
+    Store(folder).cases.forget(first)
     again = run_audit(Plan.from_document(ended.document["plan"], HERE), folder, resume=True)
-    after = [path.stat().st_mtime_ns for path in kept]
-    assert before[1:] == after[1:] and before[0] != after[0]
+    after = case_entries(folder)
+    assert [key for key, entry in before.items() if after[key] != entry] == [first]
     assert again.document["power"] == ended.document["power"]
     assert again.document["summary"] == ended.document["summary"]
 

@@ -20,10 +20,12 @@ from fedxray.audit.run import execute
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.preflight import _repeats
 from fedxray.audit.run.prepare import prepare
+from fedxray.audit.run.store import Store
 from fedxray.errors import BadInput
 from fedxray.federation.setting import Federation
 from tests.attacks.by_hand import linear, table, view_with
 from tests.audit.plans import tiny
+from tests.audit.stored import stored_evidence
 
 OWN = "tests.audit.own_attacks"
 HONEST = {"name": "membership-loss"}
@@ -126,10 +128,7 @@ def test_what_a_factory_returns_is_the_users_whatever_its_class(tmp_path: Path) 
     assert cases["own"]["ledger"]["own_process"] and "own_process" not in cases["membership-loss"]["ledger"]
     assert cases["own"]["scores"] == cases["membership-loss"]["scores"]
     again, _ = audited(tmp_path / "again", HONEST)
-    names = [
-        {path.name for path in (folder / "out" / "private" / "evidence").glob("membership-loss-*.json")}
-        for folder in (tmp_path, tmp_path / "again")
-    ]
+    names = [set(stored_evidence(folder / "out", "membership-loss-")) for folder in (tmp_path, tmp_path / "again")]
     assert names[1] < names[0] and len(names[0]) == 2 * len(names[1])
     assert again["membership-loss"]["scores"] == cases["membership-loss"]["scores"]
 
@@ -161,8 +160,8 @@ def test_a_wrong_answer_fails_its_case_alone(answer: str, words: str, tmp_path: 
 def test_an_attack_that_returns_nothing_is_reported_as_its_mistake(tmp_path: Path) -> None:
     cases, _ = audited(tmp_path, answering("nothing", straight=False))
     assert re.search(r"^\w+ in [\w./]+, line \d+$", cases["own"]["reason"]), cases["own"]["reason"]
-    private = next((tmp_path / "out" / "private" / "cases").glob("*.json")).read_text()
-    assert "attack: expected it to return an Evidence, got NoneType" in private
+    stored = Store(tmp_path / "out").read_case(cases["own"]["id"])
+    assert "attack: expected it to return an Evidence, got NoneType" in stored["traceback"]
 
 
 def test_owners_that_do_not_exist_are_a_mistake_of_the_attack(tmp_path: Path) -> None:
@@ -183,8 +182,7 @@ def test_a_guess_that_is_not_finite_has_diverged_and_fails(answer: str, straight
 def test_the_facts_of_a_users_attack_stay_private(tmp_path: Path) -> None:
     cases, _ = audited(tmp_path, answering("facts"))
     assert cases["own"]["status"] == "ok" and "secret" not in (tmp_path / "out" / "results.json").read_text()
-    stored = (tmp_path / "out" / "private" / "evidence").glob("answering-*.json")
-    assert any("secret" in path.read_text() for path in stored)
+    assert any(b"secret" in content for content in stored_evidence(tmp_path / "out", "answering-").values())
 
 
 def test_the_rounds_of_a_users_attack_are_counted_by_the_audit(tmp_path: Path) -> None:

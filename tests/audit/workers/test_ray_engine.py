@@ -22,6 +22,7 @@ from fedxray.audit.run.store import Store
 from fedxray.audit.workers.ray import LOCAL, RayCluster, find_cluster
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
+from tests.audit.stored import stored_evidence
 from tests.audit.workers.test_engines import (
     HERE,
     ProgressLog,
@@ -121,9 +122,7 @@ def test_a_host_killed_in_the_middle_loses_nothing(tmp_path: Path, cluster: RayC
     inline = run_audit(plan_for_both(), tmp_path / "inline", engine="inline")
     spread = run_audit(plan_for_both(), tmp_path / "ray", engine=cluster, progress=kill_one)
     assert killed and timeless(inline.document) == timeless(spread.document)
-    for file in (inline.folder / "private").rglob("*.safetensors"):
-        twin = spread.folder / file.relative_to(inline.folder)
-        assert file.read_bytes() == twin.read_bytes(), file.name
+    assert stored_evidence(inline.folder) == stored_evidence(spread.folder)
 
 
 @pytest.mark.slow

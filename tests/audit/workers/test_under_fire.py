@@ -25,6 +25,7 @@ from fedxray.audit.workers import engines
 from fedxray.files import POINTS, TEMPORARY, VARIABLE
 from tests.audit.forks import start
 from tests.audit.plans import tiny
+from tests.audit.stored import case_entries
 from tests.audit.workers.test_engines import has_gone, timeless
 from tests.audit.workers.test_ray_engine import of_session
 
@@ -56,15 +57,12 @@ class Watch:
 
         return noted
 
-    def ended(self) -> dict[str, tuple[int, int]]:
+    def ended(self) -> dict[str, tuple[Any, ...]]:
         """Runs and cases in the store, with what would change if they were written again."""
-        rooms = [self.store.private / name for name in ("runs", "cases")]
-        entries = [entry for room in rooms if room.is_dir() for entry in room.iterdir()]
-        return {
-            entry.name.removesuffix(".json"): (entry.stat().st_ino, entry.stat().st_mtime_ns)
-            for entry in entries
-            if TEMPORARY not in entry.name
-        }
+        room = self.store.private / "runs"
+        entries = [entry for entry in room.iterdir() if TEMPORARY not in entry.name] if room.is_dir() else []
+        runs = {entry.name: (entry.stat().st_ino, entry.stat().st_mtime_ns) for entry in entries}
+        return runs | case_entries(self.store.folder)
 
     def begun(self) -> list[str]:
         return self.notes.read_text().splitlines()
