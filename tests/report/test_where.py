@@ -46,7 +46,7 @@ def test_clients_stand_in_the_order_of_their_gain() -> None:
 
 
 def test_clients_beyond_the_worst_are_a_distribution() -> None:
-    cases = [case(seed, client, 0.6 + 0.001 * client) for seed in range(3) for client in range(101)]
+    cases = [case(seed, client, 0.6 + 0.001 * client + 0.0001 * seed) for seed in range(5) for client in range(101)]
     place = breakdowns(document({"name": "x", "attack": [{"name": "a"}]}, {}, cases, []))[0]
     assert [line.name for line in place.clients] == [f"client {client}" for client in range(100, 88, -1)]
     assert place.more_clients.replace(GLUE, " ") == (
