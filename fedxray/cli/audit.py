@@ -188,7 +188,7 @@ def _print_end(ended: Completed, quiet: bool) -> int:
     from fedxray.audit.judge.results import failure_line
     from fedxray.report import build_report, print_summary
 
-    report = build_report(ended.folder)
+    report = build_report(ended.folder, document=ended.document)
     for line in ended.document.get("budget", {}).get("left_out", ()):
         print(f"fedxray: left out because of the time limit: {printable(line)}", file=sys.stderr)
     if not quiet:

@@ -34,6 +34,7 @@ class Truth:
     seed: int
     rounds: int
     others: tuple[Records, ...] = ()  # by client, set aside of people trained on and held out; empty for none
+    blocks: tuple[Records, ...] = ()  # where records of clients are parts of a few blocks, these
 
     def __repr__(self) -> str:
         """Numbers of records and names of the settings; no value of a record."""
@@ -42,11 +43,20 @@ class Truth:
         defence = type(self.defence).__name__
         return f"Truth(train=[{sizes}], public={len(self.public)}, rounds={self.rounds}, defence={defence})"
 
+    def in_blocks(self) -> Truth:
+        """The same truth with the records of all clients in a block each of train, holdout and others.
+
+        A checksum reads blocks at once: every case asks for one, and there may be thousands of clients.
+        """
+        parts = {name: part for name in ("train", "holdout", "others") if (part := getattr(self, name))}
+        blocks = {name: union(part) for name, part in parts.items()}
+        cut = {name: _cut(block, list(map(len, parts[name]))) for name, block in blocks.items()}
+        return replace(self, **cut, blocks=tuple(blocks.values()))
+
     def checksum(self) -> str:
         """A text that changes with any record, parameter or buffer, so that a change in place is noticed."""
         network = dict(self.model.named_parameters()), dict(self.model.named_buffers())
-        # Joined, since every case asks and there may be thousands of clients.
-        held = [(list(map(len, part)), union(part)) for part in (self.train, self.holdout, self.others) if part]
+        held = self.blocks or self.in_blocks().blocks
         return f"{derive_seed(0, held, self.public, *network):016x}"
 
     @cached_property
@@ -66,6 +76,12 @@ class Truth:
         """The batches that this client used in that round."""
         sampling = self.defence.hooks(self.work(client)).sampling
         return client_schedule(len(self.train[client]), self.recipe, self.seed, client, round, sampling)
+
+
+def _cut(block: Records, sizes: list[int]) -> tuple[Records, ...]:
+    """The parts of a block with these sizes, which share its memory."""
+    people = [None] * len(sizes) if block.subject is None else block.subject.split(sizes)
+    return tuple(map(Records, block.x.split(sizes), block.y.split(sizes), people))
 
 
 def kept_of(defence: Defence, work: Work, recipe: Recipe) -> Kept:

@@ -29,16 +29,23 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 TEMPLATES = files("fedxray.report").joinpath("templates")
 
 
-def build_report(folder: Path, *, show_private: bool = False, formats: Sequence[str] = ("svg",)) -> Path:
+def build_report(
+    folder: Path,
+    *,
+    show_private: bool = False,
+    formats: Sequence[str] = ("svg",),
+    document: Mapping[str, Any] | None = None,
+) -> Path:
     """Write report.html, report.md and figures/ into an audit's folder and return the path of the first.
 
     With `show_private` only the page is written, since it contains private records, into the folder's private part.
-    `formats` are those of figures/; SVG is always among them, since report.md links to it.
+    `formats` are those of figures/; SVG is always among them, since report.md links to it. `document` are the results
+    in the folder, where the caller has them already.
     """
     for ending in formats:
         if ending not in FORMATS:
             raise unknown_name("--figures", ending, FORMATS)
-    document = read_results(folder)
+    document = read_results(folder) if document is None else document
     if show_private and (folder / "private").is_symlink():
         raise BadInput(
             str(folder / "private"), expected="a folder", got="a symbolic link", remedy="Put the folder itself there."

@@ -222,7 +222,9 @@ def test_grants_are_copies(truth: Truth, classes: Truth) -> None:
         assert chosen.checksum() == before, name
 
 
-def test_a_checksum_changes_with_every_record_and_parameter(truth: Truth) -> None:
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_checksum_changes_with_every_record_and_parameter(truth: Truth, in_blocks: bool) -> None:
+    truth = truth.in_blocks() if in_blocks else truth
     sums = {truth.checksum()}
     changed = [truth.train[2].x, truth.train[0].y, truth.holdout[1].x, truth.public.y, *truth.model.parameters()]
     for value in changed:
@@ -230,6 +232,14 @@ def test_a_checksum_changes_with_every_record_and_parameter(truth: Truth) -> Non
         sums.add(truth.checksum())
     truth.train[2].x[:2] = truth.train[2].x[:2].flip(0)  # the sum of all entries stays the same
     assert len({*sums, truth.checksum()}) == len(changed) + 2
+
+
+def test_blocks_hold_the_records_of_all_clients_in_their_order(truth: Truth) -> None:
+    whole = truth.in_blocks()
+    assert [len(block) for block in whole.blocks] == [sum(map(len, part)) for part in (truth.train, truth.holdout)]
+    for before, after in zip((*truth.train, *truth.holdout), (*whole.train, *whole.holdout), strict=True):
+        assert torch.equal(before.x, after.x) and torch.equal(before.y, after.y)
+    assert whole.checksum() == truth.checksum() and whole.secret == truth.secret
 
 
 def test_non_members_are_held_out_records_alone(truth: Truth) -> None:

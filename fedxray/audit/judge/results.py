@@ -7,6 +7,7 @@ Reading needs neither torch nor a plan's code, so a report can be made wherever 
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import platform
@@ -102,7 +103,9 @@ def write(content: Mapping[str, Any], path: Path) -> Path:
     An equal file is left alone, so that a report of it stays newer.
     """
     target = path / RESULTS if path.is_dir() else path
-    text = (json.dumps(content, indent=1, allow_nan=False) + "\n").encode("ascii")
+    stream = io.StringIO()  # not json.dumps, which holds a million pieces before it joins them
+    json.dump(content, stream, indent=1, allow_nan=False)
+    text = f"{stream.getvalue()}\n".encode("ascii")
     if not (target.is_file() and target.read_bytes() == text):
         write_whole(target, text, "results", fault)
     return target

@@ -86,7 +86,7 @@ def run_of(plan: Plan, store: Store, case: Case) -> OpenRun:
         prepared = prepare_for(plan, case, None if runs_defence(plan, case) else stated)
         federation = prepared.federation
         transcript = read_run(folder, federation, recorded=prepared.recorded is not None)
-        truth = federation.truth(case.seed)
+        truth = federation.truth(case.seed).in_blocks()
         _open_run[key] = prepared, transcript, truth, truth.checksum()
     return _open_run[key]
 

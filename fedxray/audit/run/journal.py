@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -96,10 +97,9 @@ class Journal:
 
     def _follow(self) -> None:
         """Read on in every file that has grown; from the start where one was removed or cut."""
-        sizes = {}
-        if self.folder.is_dir():
-            with os.scandir(self.folder) as present:
-                sizes = {entry.name: entry.stat().st_size for entry in present if entry.name.endswith(ENDING)}
+        sizes: dict[str, int] = {}
+        with suppress(FileNotFoundError), os.scandir(self.folder) as present:
+            sizes = {entry.name: entry.stat().st_size for entry in present if entry.name.endswith(ENDING)}
         if any(sizes.get(name, 0) < end for name, end in self.ends.items()):
             self.entries, self.ends = {}, {}
         for name, size in sizes.items():
