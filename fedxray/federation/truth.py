@@ -48,10 +48,14 @@ class Truth:
 
         A checksum reads blocks at once: every case asks for one, and there may be thousands of clients.
         """
-        parts = {name: part for name in ("train", "holdout", "others") if (part := getattr(self, name))}
-        blocks = {name: union(part) for name, part in parts.items()}
-        cut = {name: _cut(block, list(map(len, parts[name]))) for name, block in blocks.items()}
-        return replace(self, **cut, blocks=tuple(blocks.values()))
+        parts = self.train, self.holdout, self.others
+        blocks = [union(part) if part else None for part in parts]
+        train, holdout, others = (
+            () if block is None else _cut(block, list(map(len, part)))
+            for block, part in zip(blocks, parts, strict=True)
+        )
+        held = tuple(block for block in blocks if block is not None)
+        return replace(self, train=train, holdout=holdout, others=others, blocks=held)
 
     def checksum(self) -> str:
         """A text that changes with any record, parameter or buffer, so that a change in place is noticed."""
