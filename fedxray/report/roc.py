@@ -21,6 +21,7 @@ MOST_DRAWINGS = 8
 DASHES: Sequence[Any] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (1, 1)))  # one for each curve
 LEAST_FALSE = 10  # false positives from which on a rate is more than a guess
 AXES_HEIGHT, BELOW, KEY_HEIGHT = 230.0, 50.0, 20.0  # points
+MOST_LETTERS = 52  # of a line of the key
 ACROSS, UP = "false-positive rate", "true-positive rate"
 
 
@@ -58,7 +59,7 @@ def roc_chart(rows: Sequence[Row], *, name: str, title: str) -> Drawing:
 
     def paint(figure: Figure, inks: Inks) -> None:
         foot = height - AXES_HEIGHT
-        axes = figure.add_axes((0.15, foot / height, 0.81, (AXES_HEIGHT - 10) / height))
+        axes = figure.add_axes((0.15, foot / height, 0.79, (AXES_HEIGHT - 10) / height))
         _log_axes(axes, least, inks)
         few = LEAST_FALSE / (max(row["roc"]["others"] for row in rows) + 1)
         axes.axvspan(least, min(few, 1.0), color=inks.band, linewidth=0, zorder=0)
@@ -81,7 +82,7 @@ def roc_chart(rows: Sequence[Row], *, name: str, title: str) -> Drawing:
         name=name,
         title=title,
         description=" ".join(_described(row) for row in rows),
-        texts=(*(clipped(_key(row)) for row in rows), ACROSS, UP),
+        texts=(*(clipped(_key(row), MOST_LETTERS) for row in rows), ACROSS, UP),
         size=(charts.WIDTH, height),
         paint=paint,
     )
@@ -98,13 +99,15 @@ def _log_axes(axes: Axes, least: float, inks: Inks) -> None:
 
 
 def _key(row: Row) -> str:
-    aware = words.aware_words(row)
+    """Return score and name of a curve; what the attacker knows only where that makes two curves."""
+    aware = words.aware_words(row) if isinstance(row["aware"], bool) else ""
     name = f"{row['attack']} ({aware})" if aware else row["attack"]
-    return f"{name}: {words.metric_name(row['metric'])} {units.value(row['mean'], row['metric'])}"
+    return f"{units.value(row['mean'], row['metric'])} {name}"
 
 
 def _described(row: Row) -> str:
     """Return one curve for screen readers, at the first rate that rests on ten others."""
     fpr, tpr, others = (row["roc"][key] for key in ("fpr", "tpr", "others"))
     at = next((index for index, rate in enumerate(fpr) if rate * (others + 1) >= LEAST_FALSE - 0.5), len(fpr) - 1)
-    return f"{_key(row)}; true-positive rate {100 * tpr[at]:.3g} % at {100 * fpr[at]:.3g} % false positives."
+    rates = f"true-positive rate {100 * tpr[at]:.3g} % at {100 * fpr[at]:.3g} % false positives"
+    return f"{words.metric_name(row['metric'])} {_key(row)}; {rates}."
