@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,22 +201,27 @@ def _exposed(document: Mapping[str, Any]) -> list[str]:
 
 
 def _subgroups(document: Mapping[str, Any]) -> list[str]:
-    """Return by attack that leaks the class with the largest mean, where classes were scored apart."""
+    """Return by row that leaks the class with the largest mean, where classes were scored apart."""
     texts = []
     for row in sorted((row for row in judged(document) if row["verdict"] == "leaks"), key=states.severity):
         means: dict[str, list[float]] = {}
-        for case in document["cases"]:
-            same = all(case[name] == row[name] for name in ("attack", "role", "defence")) and plan_of(case) == plan_of(
-                row
-            )
-            for name, part in ((case.get("by_class") or {}).get(row["metric"]) or {}).items() if same else ():
+        for case in filter(partial(_is_of, row), document["cases"]):
+            for name, part in ((case.get("by_class") or {}).get(row["metric"]) or {}).items():
                 if part.get("mean") is not None:
                     means.setdefault(name, []).append(part["mean"])
         if len(means) > 1:
             average = {name: sum(values) / len(values) for name, values in means.items()}
             worst = (min if units.is_down(row["metric"]) else max)(average, key=lambda name: average[name])
-            texts.append(f"{row['attack']}: class {worst} ({units.value(average[worst], row['metric'])})")
-    return list(dict.fromkeys(texts))[:MOST_EXPOSED]
+            parts = (row["attack"], words.defence_words(row["defence"]), words.aware_words(row))
+            whose = ", ".join(part for part in parts if part)
+            texts.append(f"{whose}: class {worst} ({units.value(average[worst], row['metric'])})")
+    return texts[:MOST_EXPOSED]
+
+
+def _is_of(row: Mapping[str, Any], case: Mapping[str, Any]) -> bool:
+    """Whether a case belongs to a row; one row stands for both attackers where they have the same results."""
+    same = all(case[name] == row[name] for name in ("attack", "role", "defence")) and plan_of(case) == plan_of(row)
+    return same and (not isinstance(row["aware"], bool) or case["aware"] is row["aware"])
 
 
 def _epsilons(document: Mapping[str, Any]) -> list[dict[str, Any]]:

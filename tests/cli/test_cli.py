@@ -3,6 +3,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -576,6 +577,24 @@ def test_the_time_left_is_weighed_by_what_is_to_come() -> None:
     assert line.finished
     meter.weigh({"planted": 2.0})
     assert (line.completed, line.total) == (0, 2.0)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"cheap": 1.4, "dear": 0.7}, {"cheap": 0.7, "dear": 1.4}])
+def test_the_time_left_is_good_to_a_factor_of_2_after_a_tenth_of_the_work(wrong: dict[str, float]) -> None:
+    from fedxray.cli.audit import EstimatedProgress
+
+    draw, expected = random.Random(0), {"cheap": 1.0, "dear": 30.0}
+    for slow in (0.5, 1.0, 4.0):  # the machine against the one that was estimated
+        tasks = [(kind, f"{kind}{seed}{place}") for seed in range(5) for kind in expected for place in range(8)]
+        real = [slow * expected[kind] * wrong.get(kind, 1.0) * draw.uniform(0.7, 1.4) for kind, _ in tasks]
+        meter, elapsed = EstimatedProgress(), 0.0
+        meter.weigh({label: expected[kind] for kind, label in tasks})
+        for done, ((_, label), seconds) in enumerate(zip(tasks, real, strict=True), 1):
+            elapsed += seconds
+            completed, total = meter.advance(done, len(tasks), label)
+            if 0.1 * total <= completed < total:
+                left = elapsed * (total - completed) / completed  # as in time_left
+                assert 0.5 < left / (sum(real) - elapsed) < 2
 
 
 def test_a_dry_run_counts_the_power_checks_that_a_verdict_may_wait_for(fedxray: Command, tmp_path: Path) -> None:

@@ -65,6 +65,22 @@ def test_the_unit_of_protection_is_the_person_where_the_plan_names_one(tmp_path:
     assert privacy_card(document, tmp_path)["units_of_protection"] == ["person"]
 
 
+def test_subgroups_of_attackers_who_know_the_defence_and_who_do_not_are_kept_apart(tmp_path: Path) -> None:
+    rows = [make_row("leaks", defence="quantise", aware=aware, mean=0.8 + 0.1 * aware) for aware in (True, False)]
+    document, metric = make_results(*rows), rows[0]["metric"]
+    (first, *_) = (case for case in document["cases"] if case["attack"] == rows[0]["attack"])
+    document["cases"] = [
+        {**first, "defence": "quantise", "aware": aware, "by_class": {metric: {
+            name: {"mean": mean, "n": 4} for name, mean in means.items()
+        }}}
+        for aware, means in ((True, {"0": 0.9, "1": 0.5}), (False, {"0": 0.5, "1": 0.7}))
+    ]  # fmt: skip
+    subgroups = privacy_card(document, tmp_path)["subgroups"]
+    assert len(subgroups) == 2
+    assert sum("attacker knows the defence: class 0 (90.0" in text for text in subgroups) == 1
+    assert sum("attacker does not know the defence: class 1 (70.0" in text for text in subgroups) == 1
+
+
 def test_the_page_loads_nothing_and_planted_markup_stays_text(tmp_path: Path) -> None:
     results.write(plant(make_document()), tmp_path)
     page = read_page(write_annex(tmp_path)[0].read_text())
