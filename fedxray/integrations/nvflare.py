@@ -316,7 +316,7 @@ def _said(sent: Sent, reply: Arrays | None, facts: Mapping[str, Any], key: Key, 
         sent=sent.arrays,
         reply=reply,
         config=config,
-        inside=tuple(facts.get(HISTORY, ())),
+        inside=tuple(reversed(facts.get(HISTORY, ()))),  # the nearest to the network first, as for Flower
         outside=() if last else None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
@@ -26,6 +27,7 @@ from nvflare.apis.shareable import Shareable
 from fedxray.errors import BadInput
 from fedxray.federation.recording import writer as writing
 from fedxray.federation.recording.reader import Recording, read_recording
+from fedxray.files import NoSpaceError
 from fedxray.integrations import nvflare as recorders
 from fedxray.integrations.nvflare import Recorder, copied, record, whole_reply
 
@@ -78,12 +80,16 @@ def exchange(folder: Path, reply: dict[str, Any], kind: str = DataKind.WEIGHTS, 
 
 
 def test_a_model_and_its_reply_are_recorded(tmp_path: Path) -> None:
-    meta = {"NUM_STEPS_CURRENT_ROUND": 6, "initial_metrics": {"loss": 0.5, "note": "text"}, "filter_history": ["Cut"]}
+    meta = {
+        "NUM_STEPS_CURRENT_ROUND": 6,
+        "initial_metrics": {"loss": 0.5, "note": "text"},
+        "filter_history": ["Cut", "Late"],
+    }
     held = exchange(tmp_path / "held", {"w": MODEL["w"] + 1, "b": np.float32(2.0)}, **meta)
     (only,) = held.messages
     assert (only.what, only.node, only.run, only.round, only.examples) == ("train", "site-1", "run", 1, None)
     assert only.config == {"kind": "WEIGHTS", "steps": 6, "metric loss": 0.5}
-    assert (only.inside, only.outside) == (["Cut"], None)
+    assert (only.inside, only.outside) == (["Late", "Cut"], None), "the nearest to the network first"
     assert only.reply is not None
     torch.testing.assert_close(held.arrays(only.reply)["w"], torch.tensor(MODEL["w"] + 1), rtol=0, atol=0)
 
@@ -232,11 +238,41 @@ def test_tensors_and_what_must_be_fetched_are_copied() -> None:
     assert whole_reply({"a": np.ones(2)}, {}, "WEIGHTS")["a"].tolist() == [1.0, 1.0]
 
 
+def test_a_full_disk_ends_the_recording_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, write = [True], writing.write_whole
+
+    def full(path: Path, content: bytes, what: str, **given: Any) -> None:
+        if what == "arrays" and not first.pop():
+            raise NoSpaceError(f"no space left for {what} ({os.strerror(errno.ENOSPC)}).")
+        first.append(what != "arrays")
+        write(path, content, what, **given)
+
+    monkeypatch.setattr(writing, "write_whole", full)
+    recorder = Recorder(str(tmp_path / "held"))
+    with caplog.at_level(logging.WARNING):
+        for task in range(3):
+            for direction in (FilterKey.IN, FilterKey.OUT):
+                sent = message({"w": MODEL["w"] + task, "b": MODEL["b"]})
+                assert recorder.process(sent, context(direction, str(task))) is sent
+            recorder.handle_event(EventType.END_RUN, context(FilterKey.OUT))
+    assert sum("no space left" in text for text in caplog.messages) == 1
+    held = recorded(tmp_path / "held")
+    assert len(held.messages) == 1 and "no space left" in held.stops[0] and not recorders._held.sent
+
+
+def simulated(folder: Path, how: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the job of `nvflare_job` in the simulator."""
+    path = os.pathsep.join([str(Path.cwd()), str(JOB)])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | variables
+    command = [sys.executable, "job.py", str(folder), how]
+    return subprocess.run(command, cwd=JOB, env=environment, capture_output=True, text=True, check=False, timeout=600)
+
+
 def test_a_job_in_the_simulator_is_recorded_by_sites_and_server(tmp_path: Path) -> None:
     """Two sites, two rounds, a filter that cuts half of every update: both sides hold the same arrays, to the bit."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(JOB)]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "job.py", str(tmp_path)]
-    ended = subprocess.run(command, cwd=JOB, env=environment, capture_output=True, text=True, check=False)
+    ended = simulated(tmp_path)
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[-2000:]
     assert "fedxray" not in ended.stdout + ended.stderr, "no warning of ours, no thread of ours left"
     sites, server = read_recording(tmp_path / "sites"), read_recording(tmp_path / "server")
@@ -273,7 +309,7 @@ class Mute:
         ({"NUM_STEPS_CURRENT_ROUND": "6"}, {}, []),
         ({"filter_history": "Cut"}, {}, ["Cut"]),
         ({"filter_history": 3}, {}, []),
-        ({"filter_history": [Mute(), "x" * 900, "\ud800"]}, {}, ["Mute", "x" * 200, "?"]),
+        ({"filter_history": [Mute(), "x" * 900, "\ud800"]}, {}, ["?", "x" * 200, "Mute"]),
         ({"initial_metrics": {"loss": torch.tensor(0.5), "f": float("inf"), Mute(): 2}},
          {"metric loss": 0.5, "metric Mute": 2.0}, []),
         ({"initial_metrics": ["loss"]}, {}, []),

@@ -31,7 +31,12 @@ def whole_facts(chosen: Chosen) -> dict[str, Any]:
         list(dict.fromkeys(mod for mods in lists for mod in reversed(mods or ())))
         for lists in ([message.inside for message in messages], [message.outside for message in messages])
     )
-    return {
+    idle = [
+        round
+        for round, message in sorted(chosen.trained.items())
+        if message.inside and message.config.get("filters_changed") is False
+    ]
+    return ({"filters_idle": idle} if idle else {}) | {
         "rounds_missing": [list(stretch) for stretch in chosen.missing],
         "unanswered": [
             round for round, message in sorted(chosen.trained.items()) if message.reply is None and not message.secure
@@ -90,6 +95,11 @@ def shortcomings(facts: RecordingFacts) -> list[tuple[str, str]]:
         lines.append(("replies missing", text))
     if stopped:
         lines.append(("recorder stopped", "; ".join(stopped[:SHOWN]) + _more(len(stopped))))
+    idle = facts.get("filters_idle")
+    if idle:
+        names = ", ".join(facts.get("changed_before") or ()) or "all of them"
+        text = f"{names} in {rounds_named(idle)}: the update was equal before and after, up to rounding"
+        lines.append(("filters without effect", text))
     if lost:
         named = "; ".join(facts.get("left_out") or ())
         lines.append((f"message{'' if lost == 1 else 's'} left out", f"{lost} ({named}{_more(lost)})"))

@@ -71,6 +71,17 @@ def test_mods_stand_in_the_order_in_which_the_update_met_them(tmp_path: Path) ->
     assert place(WHOLE | found) == "training > clip > noise > recorder > secagg > sizes > network"
 
 
+def test_filters_that_changed_nothing_are_named(tmp_path: Path) -> None:
+    same, other = {"filters_changed": False}, {"filters_changed": True}
+    told = [
+        said(round, inside=("Cut",), outside=(), config=config) for round, config in ((1, same), (2, same), (3, other))
+    ]
+    found = facts(tmp_path / "idle", *told, said(4, inside=(), outside=(), config=same))
+    text = "Cut in rounds 0 to 1: the update was equal before and after, up to rounding"
+    assert shortcomings(found) == [("filters without effect", text)]
+    assert "filters_idle" not in facts(tmp_path / "busy", said(1, inside=("Cut",), outside=(), config=other))
+
+
 @pytest.mark.parametrize(
     ("side", "messages", "wanted"),
     [

@@ -1,4 +1,7 @@
-"""The training script of a site."""
+"""The training script of a site; the one that KILLED names is killed in the second round."""
+
+import os
+import signal
 
 import nvflare.client as flare
 import torch
@@ -10,6 +13,8 @@ x, y = torch.randn(24, 5, generator=draws), torch.randint(3, (24,), generator=dr
 net = Net()
 while flare.is_running():
     received = flare.receive()
+    if received.current_round == 1 and flare.get_site_name() == os.environ.get("KILLED"):
+        os.kill(os.getpid(), signal.SIGKILL)
     net.load_state_dict({name: torch.as_tensor(value) for name, value in received.params.items()})
     optimizer, steps = torch.optim.SGD(net.parameters(), lr=0.1), 0
     for _ in range(2):
