@@ -241,12 +241,14 @@ def test_tensors_and_what_must_be_fetched_are_copied() -> None:
 def test_a_full_disk_ends_the_recording_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, write = [True], writing.write_whole
+    stored: list[Path] = []
+    write = writing.write_whole
 
     def full(path: Path, content: bytes, what: str, **given: Any) -> None:
-        if what == "arrays" and not first.pop():
-            raise NoSpaceError(f"no space left for {what} ({os.strerror(errno.ENOSPC)}).")
-        first.append(what != "arrays")
+        if what == "arrays":
+            if stored:
+                raise NoSpaceError(f"no space left for {what} ({os.strerror(errno.ENOSPC)}).")
+            stored.append(path)
         write(path, content, what, **given)
 
     monkeypatch.setattr(writing, "write_whole", full)
