@@ -5,7 +5,7 @@
 Table: four clients of Adult with 100 training records, ten rounds of two epochs; is the sensitive column inferred
 (`attribute-from-updates`), are members found (`membership-best`)? Images: one step of two pictures of clothes from each
 of four shops (`inverting-gradients`). Of an aware and an unaware attacker the stronger one is shown, with the 95 %
-interval of its gain over runs, without controls. Epsilon for all rounds: as configured, as accounted (`fedxray claim`; of one client for
+interval of its gain over runs. Epsilon for all rounds: as configured, as accounted (`fedxray claim`; of one client for
 the frameworks' filters, of one record for dp-sgd), and as measured by canaries of that unit. Flower's mods have no
 defaults for clipping and noise: values of its documentation. One data set under one filter is a cell: an audit in
 STORE that is continued where it stopped; `--write` adds every cell that is done.

@@ -1,8 +1,9 @@
 """Runs the Flower app on this computer: a SuperLink, three SuperNodes, the recorder, then the audit of one node.
 
-    .venv/bin/python examples/flower/run.py [--out FOLDER] [--rounds 3] [--no-audit]
+    .venv/bin/python examples/flower/run.py [--out FOLDER] [--rounds 3] [--no-audit] [--secure]
 
-Everything is written to one new folder; nothing is installed, nothing leaves this computer, and every process that is
+With --secure the clinics use SecAgg+; printed is what the server saw in the clear, and how far the sum that it got is
+from the mean of the replies that the clinics recorded. Everything is written to one new folder; nothing is installed, nothing leaves this computer, and every process that is
 started is ended.
 """
 
@@ -33,10 +34,13 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=Path("fedxray-out", "flower"))
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--no-audit", action="store_true")
+    options.add_argument("--secure", action="store_true", help="use SecAgg+")
     chosen = options.parse_args()
     folder = prepare(chosen.out.absolute())
+    if chosen.secure:
+        use_secure_aggregation(folder)
     federate(folder, chosen.rounds)
-    print(f"Bit-equal on both sides: {compare(folder)} replies.")
+    print("\n".join(seen(folder)) if chosen.secure else f"Bit-equal on both sides: {compare(folder)} replies.")
     if not chosen.no_audit:
         audit = [PROGRAMS / "fedxray", "audit", folder / "flower-node.toml", "--out", folder / "audit"]
         sys.exit(subprocess.run([str(word) for word in audit], check=False).returncode)
@@ -53,6 +57,15 @@ def prepare(folder: Path) -> Path:
         write_records(folder / f"node-{node}" / "records.npz", [node])
     write_records(folder / "everyone.npz", range(NODES))  # only for flower-simulated.toml
     return folder
+
+
+def use_secure_aggregation(folder: Path) -> None:
+    """Let the copied app be the one with SecAgg+."""
+    path = folder / "pyproject.toml"
+    text = (
+        path.read_text().replace("server_app:app", "secure_app:server").replace("client_app:app", "secure_app:client")
+    )
+    path.write_text(text)
 
 
 def write_records(path: Path, nodes: Sequence[int]) -> None:
@@ -172,6 +185,35 @@ def compare(folder: Path) -> int:
     if clients != server:
         sys.exit(f"the two sides differ in {len(clients ^ server)} replies")
     return len(server)
+
+
+def seen(folder: Path) -> list[str]:
+    """Return what the server saw of each clinic and round, and how exact each sum is; exits if it saw a reply."""
+    from fedxray.federation.recording.reader import read_recording
+
+    server = read_recording(folder / "server" / "recording")
+    trained = [message for message in server.messages if message.what == "train"]
+    if any(message.reply or not message.secure for message in trained):
+        sys.exit("the server recorded a single reply")
+    lines = [
+        f"Round {message.round}, node {message.node}: {message.examples} examples, training loss "
+        f"{message.config['metric loss']:.4f}, no reply"
+        for message in trained
+    ]
+    own = [read_recording(folder / f"node-{node}" / "recording") for node in range(NODES)]
+    after = {message.round: server.arrays(message.sent) for message in server.messages if message.what == "evaluate"}
+    for number in sorted(after):
+        replies = [
+            (one, message) for one in own for message in one.messages if message.reply and message.round == number
+        ]
+        total = sum(message.examples for _, message in replies)
+        error = max(
+            float((sum(one.arrays(message.reply)[name] * (message.examples / total) for one, message in replies) - value)
+                  .abs().max())
+            for name, value in after[number].items()
+        )  # fmt: skip
+        lines.append(f"Round {number}: the sum differs from the mean of {len(replies)} replies by at most {error:.1e}")
+    return lines
 
 
 if __name__ == "__main__":

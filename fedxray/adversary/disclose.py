@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from typing import Any, Literal
 
 import torch
+from torch.func import functional_call
 
 from fedxray.adversary.grants import GRANTS, MOST_SOURCES
 from fedxray.adversary.view import Grants, LossOracle, PublicAttributes, SourceRecords
@@ -20,6 +21,7 @@ from fedxray.data.dataset import Records, union
 from fedxray.errors import BadInput, unknown_name
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth, statistics_of_round
+from fedxray.losses import example_loss, in_eval_mode
 from fedxray.models.inspect import has_batch_norm
 from fedxray.seeds import fork, permutation
 
@@ -44,8 +46,8 @@ def disclose(
 
     `seats` are the colluding clients. Controls ask about held-out records: with rows = "holdout" everything that
     describes records describes held-out ones instead, with rows = "mixed" they are among the training records asked
-    about and all else is unchanged; with rows = "others" memberships are asked of records set aside. Only
-    `bn-statistics` needs the transcript, since they depend on the models that the client was sent.
+    about and all else is unchanged; with rows = "others" memberships are asked of records set aside.
+    `bn-statistics` and `metrics` need the transcript, since they depend on the models that the client was sent.
     """
     values: dict[str, Any] = {}
     oracle: dict[str, Any] = {}
@@ -53,7 +55,9 @@ def disclose(
         if name not in GRANTS:
             raise unknown_name("grants", name, GRANTS)
         value = (
-            BY_ROUND[name](truth, _single(name, client), transcript)
+            _metrics(truth, client, transcript)
+            if name == "metrics"
+            else BY_ROUND[name](truth, _single(name, client), transcript)
             if name in BY_ROUND
             else _GIVE[name](truth, client, tuple(seats), "train" if name not in CHANGED.get(rows, (name,)) else rows)
         )
@@ -305,6 +309,28 @@ def _bn_statistics(truth: Truth, client: int, transcript: Transcript | None) -> 
 def _order(truth: Truth, client: int, transcript: Transcript | None) -> dict[int, torch.Tensor]:
     """By round, the schedule of batches [steps, batch]."""
     return {round: truth.schedule(client, round).index for round in _rounds(truth, transcript)}
+
+
+def _metrics(truth: Truth, client: int | None, transcript: Transcript | None) -> dict[int, dict[str, float]]:
+    """By round, what a client reports of the model that it was sent; of several clients the mean over their records.
+
+    A recording holds what was really reported.
+    """
+    if transcript is None or (transcript.recorded and not transcript.reported):
+        lacking = ("no transcript", "Call disclose(..., transcript=transcript).")
+        got, remedy = lacking if transcript is None else ("a recording without any", "Leave metrics out.")
+        raise BadInput("grants", expected="metrics that clients reported in a run", got=got, remedy=remedy)
+    if transcript.recorded:
+        return {round: dict(metrics) for round, metrics in transcript.reported.items()}
+    records, network, metrics = records_in_question(truth, client), in_eval_mode(truth.model), {}
+    for round, key in transcript.sent_to(0 if client is None else client).items():
+        sent = transcript.shelf.get(key)
+        with torch.no_grad():
+            output = functional_call(network, {**sent.params, **sent.buffers}, (records.x,))
+            metrics[round] = {"loss": float(example_loss(truth.recipe.loss)(output, records.y).mean())}
+        if truth.space.target == "classification":
+            metrics[round]["accuracy"] = float((output.argmax(1) == records.y).double().mean())
+    return metrics
 
 
 BY_ROUND: dict[str, Callable[[Truth, int, Transcript | None], Any]] = {

@@ -35,12 +35,18 @@ ROLES: dict[str, Role] = {
         knows_examples=True,
     ),
     "curious-client": Role("client", "the global models it is sent, its own records and its own updates"),
-    "secure-aggregation": Role(SERVER, "the models sent and the sum of all replies, never a single reply"),
+    "secure-aggregation": Role(
+        SERVER,
+        "the models sent and the sum of all replies, never a single reply; in the clear, who took part, with the "
+        "numbers of examples and metrics that clients report",
+        knows_examples=True,
+    ),
 }
 
 GRANTS: Mapping[str, str] = {
     "recipe": "how clients train (epochs, batch size, learning rate, shuffling, weighting)",
     "examples": "the client's number of examples",
+    "metrics": "by round, loss and accuracy of the model that the client was sent, on its training records",
     "contributors": "which clients took part",
     "defence": "the defence of the clients, with its settings",
     "labels": "the labels of the client's training records, in random order",

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from fedxray.adversary.grants import ROLES
@@ -88,7 +89,7 @@ def secure_aggregation(
 ) -> View:
     """The view of a server that learns only the sum of all replies."""
     models = _globals(transcript, [SERVER], rounds)
-    seen = _differences(models)
+    seen = _differences(models, _in_the_clear(transcript))
     return _view(transcript, grants, role="secure-aggregation", target=None, observations=seen, globals=models)
 
 
@@ -100,9 +101,11 @@ def _link_view(
     facts = ROLES[role]
     models = _globals(transcript, [facts.reader], rounds)
     if transcript.secure_aggregation:
-        return _view(transcript, grants, role=role, target=None, observations=_differences(models), globals=models)
-    seen = _replies(transcript, facts.reader, rounds, examples=facts.knows_examples)
-    return _view(transcript, grants, role=role, target=client, observations=seen, globals=models)
+        clear = _in_the_clear(transcript) if facts.knows_examples else {}
+        seen = _differences(models, clear)
+        return _view(transcript, grants, role=role, target=None, observations=seen, globals=models)
+    replies = _replies(transcript, facts.reader, rounds, examples=facts.knows_examples)
+    return _view(transcript, grants, role=role, target=client, observations=replies, globals=models)
 
 
 def _view(transcript: Transcript, grants: Grants | None, **seen: Any) -> View:
@@ -203,19 +206,27 @@ def _late(read: Read) -> tuple[Late, Late]:
     return Late(lambda: once().params), Late(lambda: once().buffers)
 
 
-def _differences(models: Sequence[ObservedModel]) -> tuple[Observation, ...]:
-    """Rounds with both global models seen, as updates of unknown contributors."""
+def _in_the_clear(transcript: Transcript) -> dict[int, Message]:
+    """By round, the facts of the sum: who took part and their examples, which protocols of sums do not hide."""
+    return {message.round: message for message in transcript.readable_by(SERVER) if message.what == "sum"}
+
+
+def _differences(
+    models: Sequence[ObservedModel], clear: Mapping[int, Message] = MappingProxyType({})
+) -> tuple[Observation, ...]:
+    """Rounds with both global models seen, as updates of contributors that are unknown unless they are in the clear."""
     observations = []
     for before, after in itertools.pairwise(models):
         if after.round == before.round + 1:
+            facts = clear.get(before.round)
             observations.append(
                 Observation(
                     round=before.round,
                     start=before.params,
                     update=Late(partial(subtract, after.params, before.params)),
                     kind="weights",
-                    contributors=None,
-                    examples=None,
+                    contributors=None if facts is None else facts.contributors,
+                    examples=None if facts is None else facts.examples,
                     buffers=before.buffers,
                     buffers_after=after.buffers,
                 )

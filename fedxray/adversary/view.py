@@ -169,6 +169,7 @@ class Grants:
     names: tuple[str, ...] = ()
     recipe: Recipe | None = None
     examples: int | None = None
+    metrics: dict[int, dict[str, float]] | None = None  # by round, as the client reports them
     contributors: tuple[int, ...] | None = None
     defence: Defence | None = None
     labels: Tensor | None = None  # [records] in a random order
@@ -304,6 +305,7 @@ class View:
             "single_replies": self.indexed.singles,
             "sums": len(self.observations) - self.indexed.singles,
             "global_models": len(self.globals),
+            "smallest_sum": min((len(seen.contributors or ()) for seen in self.observations), default=0) or None,
             "grants": sorted(self.grants.names),
             "oracle": self.grants.is_oracle,
             "public_records": len(self.grants.public_records) if self.grants.public_records else 0,

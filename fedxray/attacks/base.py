@@ -75,6 +75,7 @@ class Attack(ABC):
     `paper` is its key in `fedxray.attacks.papers` (empty where none describes it); `grants` is the knowledge its paper
     assumes beyond the role itself (never an oracle); `roles` are the roles it is made for; `small` are settings under
     which all contract tests together take seconds; `adapts` states whether it uses knowledge of the defence,
+    `by_reports` whether it reads what single clients report in the clear, so that it is about one also under sums;
     `explains_records` whether it explains the messages by all records together, so that held-out ones should fit worse;
     `searched` are settings that may be searched by its own loss, each with its lowest and highest value and its spacing
     (linear, log or int); `judged_by` is the fact of its evidence that ranks trials, smaller is better (of a list its
@@ -95,6 +96,7 @@ class Attack(ABC):
     small: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     adapts: ClassVar[bool] = False
     explains_records: ClassVar[bool] = False
+    by_reports: ClassVar[bool] = False
     searched: ClassVar[Mapping[str, tuple[float, float, str]]] = MappingProxyType({})
     judged_by: ClassVar[str] = "own_loss"
     unjudged: ClassVar[str] = "Leave search out."

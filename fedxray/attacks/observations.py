@@ -38,9 +38,10 @@ def observation_at(view: View, at: AtOrAll) -> Observation:
 
 def examples_behind(view: View, at: AtOrAll) -> int | None:
     """Return the number of examples the update was computed on, None where neither role nor grants give it."""
-    if view.grants.examples is not None:
-        return view.grants.examples
-    return observation_at(view, at).examples if view.of_target() else None
+    seen = observation_at(view, at) if view.of_target() else None
+    if view.grants.examples is not None and not (seen is not None and is_sum(seen) and seen.examples):
+        return view.grants.examples  # of a sum all examples count, not those of a single client
+    return None if seen is None else seen.examples
 
 
 def is_sum(observation: Observation) -> bool:
@@ -57,7 +58,7 @@ def known_examples(at: AtOrAll) -> Need:
     """Return the need of the number of examples behind the update."""
     return Need(
         what="the number of examples behind the update",
-        given_by='role server, or grants = ["examples"]',
+        given_by='role server or secure-aggregation, or grants = ["examples"]',
         met=lambda view: examples_behind(view, at) is not None,
     )
 

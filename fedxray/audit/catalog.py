@@ -75,6 +75,7 @@ ATTACKS: dict[str, str] = {
     "labels-geng-end": "fedxray.attacks.labels.geng:LabelsGengEnd",
     "labels-dlf": "fedxray.attacks.labels.dlf:LabelsDlf",
     "labels-ilrg": "fedxray.attacks.labels.ilrg:LabelsIlrg",
+    "labels-from-metrics": "fedxray.attacks.labels.from_metrics:LabelsFromMetrics",
 }
 FLOORS: dict[str, str] = {
     "majority": "fedxray.attacks.floors:Majority",

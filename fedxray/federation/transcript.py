@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -129,6 +129,7 @@ class Transcript:
     loss: str
     clients: int
     secure_aggregation: bool = False
+    reported: Mapping[int, Mapping[str, float]] = field(default_factory=dict)  # by round, metrics of a recorded node
     recorded: bool = False  # read from a live federation, so no client can be asked again
 
     def __repr__(self) -> str:

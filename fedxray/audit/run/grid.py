@@ -154,7 +154,10 @@ def is_about_everyone(plan: Plan, attack: AttackPart) -> bool:
     A recording holds the records of one node, so that a guess about all clients cannot be scored there.
     """
     sums = attack.role in SUMS or plan.federation.secure_aggregation
-    return sums and plan.transcript is None and attack.make(plan.folder).kind in ABOUT_WHOLE_SUMS
+    if not sums or plan.transcript is not None:
+        return False
+    made = attack.make(plan.folder)
+    return made.kind in ABOUT_WHOLE_SUMS and not made.by_reports
 
 
 def targets(attack: AttackPart, clients: int, seed: int) -> list[int]:

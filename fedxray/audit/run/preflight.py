@@ -342,7 +342,7 @@ def check_case(plan: Plan, case: Case, prepared: Prepared, transcript: Transcrip
         except OwnCodeError as error:
             expected = "an attack that can be used"
             raise BadInput(f"attack {part.title}", expected=expected, got=error, remedy="Fix it there.") from error
-    if view.target is None and case.client is not None and attack.kind in ABOUT_WHOLE_SUMS:
+    if view.target is None and case.client is not None and attack.kind in ABOUT_WHOLE_SUMS and not attack.by_reports:
         raise BadInput(
             f"attack {part.title}: role",
             expected="a role that sees single replies",

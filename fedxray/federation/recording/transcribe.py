@@ -23,6 +23,7 @@ from fedxray.federation.recording.format import RecordedMessage, StoredArrays
 from fedxray.federation.recording.reader import Recording, damaged, one_of, rounds_of, title, trainers
 from fedxray.params import buffers_of, scaled, subtract
 
+METRIC = "metric "  # start of the name of a reported metric in a config
 NODE, FELLOW = 0, 1  # clients of the transcript: the node, and another client
 
 
@@ -111,8 +112,22 @@ def transcribe(
         loss=recipe.loss,
         clients=FELLOW + 1,
         secure_aggregation=hidden,
+        reported=_reported(chosen),
         recorded=True,
     )
+
+
+def _reported(chosen: Chosen) -> dict[int, dict[str, float]]:
+    """By round, the metrics that the node reported beside its reply."""
+    by_round = {
+        round: {
+            key.removeprefix(METRIC): float(value)
+            for key, value in message.config.items()
+            if key.startswith(METRIC) and isinstance(value, int | float)
+        }
+        for round, message in chosen.trained.items()
+    }
+    return {round: metrics for round, metrics in by_round.items() if metrics}
 
 
 def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:
