@@ -3,8 +3,8 @@
     .venv/bin/python examples/flower/run.py [--out FOLDER] [--rounds 3] [--no-audit] [--secure]
 
 With --secure the clinics use SecAgg+; printed is what the server saw in the clear, and how far the sum that it got is
-from the mean of the replies that the clinics recorded. Everything is written to one new folder; nothing is installed, nothing leaves this computer, and every process that is
-started is ended.
+from the mean of the replies that the clinics recorded. Everything is written to one new folder; nothing is installed,
+nothing leaves this computer, and every process that is started is ended.
 """
 
 from __future__ import annotations
@@ -204,14 +204,11 @@ def seen(folder: Path) -> list[str]:
     after = {message.round: server.arrays(message.sent) for message in server.messages if message.what == "evaluate"}
     for number in sorted(after):
         replies = [
-            (one, message) for one in own for message in one.messages if message.reply and message.round == number
+            (one.arrays(m.reply), m.examples) for one in own for m in one.messages if m.reply and m.round == number
         ]
-        total = sum(message.examples for _, message in replies)
-        error = max(
-            float((sum(one.arrays(message.reply)[name] * (message.examples / total) for one, message in replies) - value)
-                  .abs().max())
-            for name, value in after[number].items()
-        )  # fmt: skip
+        total = sum(examples for _, examples in replies)
+        means = {name: sum(arrays[name] * (examples / total) for arrays, examples in replies) for name in after[number]}
+        error = max(float((means[name] - value).abs().max()) for name, value in after[number].items())
         lines.append(f"Round {number}: the sum differs from the mean of {len(replies)} replies by at most {error:.1e}")
     return lines
 

@@ -292,6 +292,14 @@ class View:
         """The observations about the target client: its own replies, or sums that may include it."""
         return tuple(self.observations) if self.target is None else self.of(self.target)
 
+    @property
+    def smallest_sum(self) -> int | None:
+        """The least number of clients in a sum that was seen, None where it is not known or no sum was."""
+        if isinstance(self.observations, Observations):  # single replies, made when asked for
+            return None
+        sizes = (len(seen.contributors or ()) for seen in self.observations)
+        return min((size for size in sizes if size > 1), default=None)
+
     def without_messages(self) -> View:
         """A copy without any message: the view of a floor."""
         own = tuple(replace(client, observations=()) for client in self.own)
@@ -305,7 +313,7 @@ class View:
             "single_replies": self.indexed.singles,
             "sums": len(self.observations) - self.indexed.singles,
             "global_models": len(self.globals),
-            "smallest_sum": min((len(seen.contributors or ()) for seen in self.observations), default=0) or None,
+            "smallest_sum": self.smallest_sum,
             "grants": sorted(self.grants.names),
             "oracle": self.grants.is_oracle,
             "public_records": len(self.grants.public_records) if self.grants.public_records else 0,

@@ -343,7 +343,14 @@ def _step(document: Document, row: Row, rows: Sequence[Row], column: str | None)
         seeds = {case["seed"] for case in own}
         seconds = sum(case["seconds"] or 0.0 for case in own) / max(len(seeds), 1)
         return states.settle(row, seconds, _untried(document, row, own), _without_prior(document, row))
-    return _defence_step(row, rows, utilities(document, plan_of(row)), words.help_words(row, column))
+    return _defence_step(
+        row, rows, utilities(document, plan_of(row)), words.help_words(row, column, _clients(document))
+    )
+
+
+def _clients(document: Document) -> int | None:
+    """Return the number of clients, None where no case states it."""
+    return next((case["ledger"]["clients"] for case in document["cases"] if "clients" in (case["ledger"] or {})), None)
 
 
 def _untried(document: Document, row: Row, cases: Cases) -> str | None:
@@ -495,6 +502,18 @@ def recorded_notice(document: Document) -> tuple[str, str] | None:
     return (" ".join(named), " ".join(RECORDED)) if named else RECORDED
 
 
+TWO = (
+    "Secure aggregation among two protects neither from the other.",
+    "Each subtracts its own update from the sum and has the other's: audit it with role server. The same holds for all "
+    "but one that collude.",
+)
+
+
+def _of_two(case: Mapping[str, Any]) -> bool:
+    """Return whether the case reads a sum of two clients."""
+    return bool((case.get("ledger") or {}).get("smallest_sum") == 2)
+
+
 def notices(document: Document) -> list[tuple[str, str]]:
     """Return warnings as pairs of a headline and its consequence."""
     synthetic = any("schema" in table(plan, "data") for plan in plans_of(document).values())
@@ -502,6 +521,7 @@ def notices(document: Document) -> list[tuple[str, str]]:
     return [
         *([("Results of an earlier format.", document["notice"])] if document.get("notice") else []),
         *_time_notices(document),
+        *([TWO] if any(_of_two(case) for case in document["cases"]) else []),
         *([MADE_UP] if synthetic else []),
         *_recording_notices(recordings),
         *_network_notices(recordings),

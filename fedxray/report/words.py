@@ -62,6 +62,7 @@ HELPS_PEOPLE = (
     "What helps: noise in training (dp-sgd) for an epsilon that holds for a person: the records of one add up."
 )
 BY_ANYONE = "Population: anyone who holds the trained model can do this, also for people outside the training data."
+HELPS_TWO = "What helps: noise on updates. Secure aggregation among two clients hides neither from the other."
 HELPS: Mapping[str, str] = {  # what helps against a leak of this level
     "record": "What helps: noise in training (dp-sgd), which bounds what one record reveals.",
     "client": "What helps: secure aggregation, which hides single updates, or noise on them.",
@@ -124,12 +125,17 @@ def level_words(row: Row) -> str:
     return LEVEL_MEANINGS.get(row["kind"] or "", NO_LEVEL)
 
 
-def help_words(row: Row, column: str | None) -> str:
-    """Return what helps against a leak of this level in this role; `column` is the sensitive one, if any."""
+def help_words(row: Row, column: str | None, clients: int | None = None) -> str:
+    """Return what helps against a leak of this level in this role; `column` is the sensitive one, if any.
+
+    Among two `clients` a sum hides neither from the other.
+    """
     if row["role"] == "eavesdropper":
         return ENCRYPT
     if row["kind"] == "client" and row["role"] in ("secure-aggregation", "curious-client"):
         return HIDDEN
+    if row["kind"] == "client" and clients == 2:
+        return HELPS_TWO
     if row["kind"] == "record" and row["metric"] in BY_PERSON:
         return HELPS_PEOPLE
     left_out = "" if column is None else f"leaving {quoted(column)} out of training, or "

@@ -19,7 +19,7 @@ from fedxray.params import parameters_of
 
 SECRET, TARGET = 7351.25, 6182.75  # numbers that nothing else prints
 LONGEST = 400
-OF_CLASSES = {"label-counts", "batch-labels", "bn-statistics"}
+OF_CLASSES = {"label-counts", "batch-labels", "bn-statistics", "metrics"}
 
 
 def secret_space() -> Space:

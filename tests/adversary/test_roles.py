@@ -133,7 +133,21 @@ def test_a_sum_is_the_mean_of_the_replies_by_examples(role: str) -> None:
         replies = [transcript.shelf.get(f"reply/{one.round}/{client}").params["weight"] for client in range(3)]
         mean = sum(size * reply for size, reply in zip(SIZES, replies, strict=True)) / sum(SIZES)
         assert torch.allclose(one.update["weight"], torch.as_tensor(mean), atol=1e-6)
-        assert one.contributors is None and one.examples is None
+        in_the_clear = (None, None) if role == "curious-client" else ((0, 1, 2), sum(SIZES))
+        assert (one.contributors, one.examples) == in_the_clear
+
+
+def test_a_difference_of_sums_is_the_update_of_the_one_who_left() -> None:
+    """The same round with and without client 2: what the role sees in the clear gives its update."""
+    everyone = federation(rounds=1, secure_aggregation=True, recipe={"batch_size": "all"})
+    fewer = replace(everyone, clients=everyone.clients[:2], holdout=everyone.holdout[:2])
+    (transcript, _), (later, _) = simulate(everyone, seed=0), simulate(fewer, seed=0)
+    both, pair = (roles.secure_aggregation(one).observations[0] for one in (transcript, later))
+    assert both.contributors == (0, 1, 2) and pair.contributors == (0, 1)
+    assert both.examples is not None and pair.examples is not None
+    left = both.examples * both.update["weight"] - pair.examples * pair.update["weight"]
+    own = transcript.shelf.get("reply/0/2").params["weight"]
+    assert torch.allclose(left / (both.examples - pair.examples), own, atol=1e-6)
 
 
 def test_a_curious_client_has_its_own_records_and_replies() -> None:

@@ -12,7 +12,7 @@ from fedxray.federation.truth import Truth
 from fedxray.seeds import fork
 from tests.contract.worlds import World, noise_like
 
-WHOLE_RECORDS = {"target-records", "oracle-records", "oracle-groups", "oracle-loss"}
+WHOLE_RECORDS = {"target-records", "oracle-records", "oracle-groups", "oracle-loss", "metrics"}
 LABELS = {"labels", "label-counts", "batch-labels"}
 
 

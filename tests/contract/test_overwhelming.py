@@ -26,7 +26,8 @@ QUICK = ("attribute-from-model", "membership-loss", "source-from-model", "invert
 
 def judged(name: str) -> bool:
     """Whether an attack gets its knowledge from messages; an oracle has it elsewhere."""
-    return not any(grant.startswith("oracle-") for grant in declared_grants(worlds.small(name)))
+    attack = worlds.small(name)  # no defence changes what clients report beside their updates
+    return not attack.by_reports and not any(grant.startswith("oracle-") for grant in declared_grants(attack))
 
 
 @functools.lru_cache(maxsize=8)

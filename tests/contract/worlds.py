@@ -84,6 +84,7 @@ def _maker_for(attack: Attack) -> Callable[..., World]:
 def _first_that_fits(attack: Attack) -> Callable[..., World]:
     """The first world where `attack.check` passes the view of one of the attack's roles."""
     made_for = FOR_ACTIVE if attack.kind == "model" and attack.roles[0] == "active-server" else FOR_KIND
+    made_for = FOR_REPORTS if attack.by_reports else made_for
     reasons = []
     for maker in dict.fromkeys((*made_for[attack.kind], *chain.from_iterable(FOR_KIND.values()))):
         for role in attack.roles:
@@ -146,6 +147,15 @@ def label_world(seed: int = 0, *, secure: bool = False) -> World:
 
 
 @functools.lru_cache(maxsize=8)
+def mixed_world(seed: int = 0, *, secure: bool = False) -> World:
+    """Three clients with classes in shares of their own."""
+    dataset = load("digits")
+    model = build("mlp", dataset.space, generator=fork(seed, "model"), hidden=[32])
+    recipe = Recipe(loss="cross-entropy", learning_rate=0.1, batch_size=16)
+    return _run(dataset, model, recipe, rounds=8, partition="dirichlet", seed=seed, secure=secure)
+
+
+@functools.lru_cache(maxsize=8)
 def letter_world(seed: int = 0, *, secure: bool = False) -> World:
     """Three clients that each draw the same ten letters in their own way, learnt by a linear model."""
     draw, each = fork(seed, "letters"), 20
@@ -177,6 +187,7 @@ FOR_KIND: dict[str, tuple[Callable[..., World], ...]] = {
 }
 # An active attack steers its model to the client's own optimum, which only a linear model has alone.
 FOR_ACTIVE = {"model": (linear_world,)}
+FOR_REPORTS = {"labels": (mixed_world,)}
 
 
 def _digits(seed: int, *, images: int, secure: bool) -> World:
@@ -226,7 +237,9 @@ def view_of(
     names = sorted(declared_grants(attack)) if grants is None else grants
     seat = role or attack.roles[0]
     about, seats = asked(attack, seat, client)
-    given = disclose(world.truth, names, client=about, seats=seats)
+    given = disclose(world.truth, names, client=about, seats=seats, transcript=world.transcript)
+    if world.noise is not None and given.metrics is not None:  # reports are messages too
+        given = replace(given, metrics={round: {"loss": 1.0, "accuracy": 0.5} for round in given.metrics})
     if seat == "curious-client":
         own = [world.truth.train[one] for one in seats]
         return roles.curious_client(world.transcript, seat=seats, own=own, grants=given)
@@ -243,7 +256,7 @@ def asked(attack: Attack, role: str, client: int) -> tuple[int | None, tuple[int
 
     Where a sum is read about everyone, the client before the named one sits in the seat, so that seats differ too.
     """
-    whole = role in SUMS and attack.kind in ABOUT_WHOLE_SUMS
+    whole = role in SUMS and attack.kind in ABOUT_WHOLE_SUMS and not attack.by_reports
     if role != "curious-client":
         return None if whole else client, ()
     return (None, ((client - 1) % CLIENTS,)) if whole else (client, (0,))

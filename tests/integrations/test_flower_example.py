@@ -75,6 +75,28 @@ def test_a_real_run_on_this_computer(tmp_path: Path) -> None:
     assert [case["status"] for case in run_audit(plan, tmp_path / "audit").document["cases"]] == ["ok"]
 
 
+def test_a_real_run_under_secure_aggregation(tmp_path: Path) -> None:
+    """SecAgg+ among three SuperNodes: the server sees counts, metrics and a sum, which is the mean of the replies."""
+    out = tmp_path / "out"
+    command = [sys.executable, str(EXAMPLE / "run.py"), "--out", str(out), "--rounds", "1", "--no-audit", "--secure"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert left_over_after_a_while(out / "home") == []
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("Round ")]
+    assert len(lines) == 4 and all(line.endswith("no reply") for line in lines[:3])
+    error = float(lines[3].rpartition(" ")[2])
+    assert error < 4 / 2**22 * 1000 * 16 / 323, "three stochastic roundings of weights times examples over 1000"
+    server = read_recording(out / "server" / "recording").messages
+    trained = [one for one in server if one.what == "train"]
+    assert sorted(one.examples or 0 for one in trained) == [107, 107, 109]
+    assert all(one.secure and one.reply is None and one.config["metric loss"] >= 0 for one in trained)
+    assert not any("stage" in key or "srcs" in key for one in trained for key in one.config), (
+        "no fields of the protocol"
+    )
+    own = read_recording(out / "node-0" / "recording").messages
+    assert [one.reply is not None for one in own if one.what == "train"] == [True]
+
+
 def in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run the app with its own configuration, without a network."""
     tools = runpy.run_path(str(EXAMPLE / "run.py"))

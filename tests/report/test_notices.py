@@ -97,3 +97,11 @@ def test_what_is_not_in_a_recording_is_said_before_the_verdict() -> None:
     assert list(found) == [NOT_WHOLE, NO_PLACE[0]]
     assert found[NOT_WHOLE].startswith("Rounds missing: 2 to 4 (the first is 0): the node was")
     assert found[NOT_WHOLE].count("Recorder stopped: no space.") == 1
+
+
+@pytest.mark.parametrize(("clients", "stated"), [(None, False), (2, True), (3, False)])
+def test_secure_aggregation_among_two_is_no_protection(clients: int | None, stated: bool) -> None:
+    made = document({"path": "a.npz"}, {})
+    for case in made["cases"]:
+        case["ledger"] = {**(case["ledger"] or {}), "smallest_sum": clients}
+    assert any("among two" in headline for headline, _ in notices(made)) == stated

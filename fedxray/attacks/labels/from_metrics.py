@@ -10,6 +10,7 @@ estimated by least squares over all rounds and both metrics, with a ridge; negat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -59,7 +60,7 @@ class LabelsFromMetrics(Attack):
                 scale = (variance / max(count, 1)) ** 0.5
                 rows.append((by_class - by_class @ prior) / scale)
                 seen.append((value - float(by_class @ prior)) / scale)
-        if not rows or not all(map(torch.isfinite, map(torch.as_tensor, seen))):
+        if not rows or not all(map(math.isfinite, seen)):
             reason = "no finite loss or accuracy was reported for a model that was seen"
             return of_label_counts(rounded_to(prior * count, count), status="undetermined", reason=reason)
         slopes = torch.stack(rows)
