@@ -12,6 +12,7 @@ from torch import nn
 
 from fedxray.adversary import roles
 from fedxray.adversary.disclose import disclose
+from fedxray.attacks import floors
 from fedxray.attacks.attributes.from_model import AttributeFromModel
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run import execute
@@ -49,6 +50,24 @@ def test_an_attack_that_cannot_adapt_runs_once_for_both_attackers(
     assert cases_of(tmp_path / "twice", monkeypatch, attacked) == found and attacked.count(True) == 4
     aware = [case for case in found if case["aware"]]
     assert all("defence" in case["ledger"]["grants"] and case["ledger"]["adapts"] is False for case in aware)
+
+
+def test_the_imputation_floor_is_fitted_once_for_all_clients_and_defences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[str] = []
+    real = floors._linear
+
+    def noted(goal: Any) -> Any:
+        fitted.append(goal)
+        return real(goal)
+
+    monkeypatch.setattr(floors, "_linear", noted)
+    floors._fitted.clear()
+    defence = [{"name": "none"}, *({"name": "quantise", "bits": bits, "label": f"{bits} bits"} for bits in (2, 4, 8))]
+    plan = make_plan(tiny(defence=defence), tmp_path)
+    assert len(run_audit(plan, tmp_path / "out", power=False).document["cases"]) == 14
+    assert sorted(fitted) == ["balanced", "classes"]
 
 
 def test_the_network_is_copied_once_for_all_candidate_values(monkeypatch: pytest.MonkeyPatch) -> None:
