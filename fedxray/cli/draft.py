@@ -32,7 +32,8 @@ FEWEST = 20  # records of a client
 RARE = 0.8  # share of one value beyond which accuracy is no measure
 SIDE = 32  # pixels to which larger images are resized
 LONG = 120.0  # seconds of one answer
-ROUNDS = 20
+ROUNDS, BATCH, SMALL_BATCH, RATE = 20, 32, 4, 0.05  # the small batch is of images
+NOISE = 5  # times what one record, with a gradient of norm 1, moves the updates of all rounds together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +241,7 @@ def _table(path: Path, given: str, target: str | None, sensitive: str | None, *,
         data=data,
         model=['name = "mlp"', _noted("hidden = [64]", OWN_MODEL)],
         federation=ONE_GRADIENT if one_gradient else TRAINING,
-        defences=_defences(table.records, 0.1 if one_gradient else 0.02),
+        defences=_defences(table.records, None if one_gradient else noise_scale(ROUNDS, BATCH)),
         attacks=[ROWS] if one_gradient else _table_attacks(table),
     )
     return Draft(text=text, found=table.found)
@@ -252,8 +253,8 @@ TRAINING = [
     COPY,
     f"rounds = {ROUNDS}",
     _noted("epochs = 1", "local epochs per round"),
-    "batch_size = 32",
-    "learning_rate = 0.05",
+    f"batch_size = {BATCH}",
+    f"learning_rate = {RATE}",
 ]
 ONE_GRADIENT = [
     _noted('algorithm = "fedsgd"', "each client sends one gradient: the easiest case for an attacker"),
@@ -300,11 +301,21 @@ def _table_attacks(table: Table) -> list[Try]:
     return [*tries, Try(question=question, name="membership-best", lines=few, metric=metric)]
 
 
-def _defences(records: int, scale: float) -> list[str]:
-    """Return the tables of defences: none, noise, and dp-sgd, as a comment where its extra is not installed."""
+def noise_scale(rounds: int, batch: int) -> float:
+    """Return a standard deviation of noise on updates, by what one record changes in them, to one digit."""
+    return float(f"{NOISE * RATE * math.sqrt(rounds) / batch:.1g}")
+
+
+def _defences(records: int, scale: float | None) -> list[str]:
+    """Return the tables of defences: none, noise, and dp-sgd, as a comment where its extra is not installed.
+
+    A scale of None is for single gradients.
+    """
     delta = f"1e-{math.ceil(math.log10(max(records, 10))) + 1}"  # well below one divided by the number of records
     today = _noted("deployed = true", "judged by the limits below: move it to the defence that you use")
-    noise = [_noted('name = "gaussian-noise"', "on every number that is sent"), f"scale = {scale}"]
+    rule = f"{NOISE} x learning_rate x epochs x sqrt(rounds) / batch_size"
+    sized = "scale = 0.1" if scale is None else _noted(f"scale = {scale}", f"{rule}: a first try")
+    noise = [_noted('name = "gaussian-noise"', "on every number that is sent"), sized]
     bound = [
         _noted('name = "dp-sgd"', "bounds what any attack learns of a record"),
         "epsilon = 8.0",
@@ -341,8 +352,8 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
             COPY,
             "rounds = 1",
             "epochs = 1",
-            _noted("batch_size = 4", "two local steps"),
-            "learning_rate = 0.05",
+            _noted(f"batch_size = {SMALL_BATCH}", "two local steps"),
+            f"learning_rate = {RATE}",
         ]
         question = "Which images, trained on by the same local steps, would give the same update?"
         lines = ("steps = 200", _noted("targets = 2", "clients that are attacked"))
@@ -353,7 +364,7 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
         data=data,
         model=[*network[:-1], _noted(network[-1], OWN_MODEL)],
         federation=training,
-        defences=_defences(8, 0.1 if one_gradient else 0.02),
+        defences=_defences(8, None if one_gradient else noise_scale(1, SMALL_BATCH)),
         attacks=[attack],
     )
     return Draft(text=text, found=(found,))
