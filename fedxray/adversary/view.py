@@ -313,7 +313,7 @@ class View:
             "single_replies": self.indexed.singles,
             "sums": len(self.observations) - self.indexed.singles,
             "global_models": len(self.globals),
-            "smallest_sum": self.smallest_sum,
+            **({} if self.smallest_sum is None else {"smallest_sum": self.smallest_sum}),
             "grants": sorted(self.grants.names),
             "oracle": self.grants.is_oracle,
             "public_records": len(self.grants.public_records) if self.grants.public_records else 0,
