@@ -39,14 +39,22 @@ def squared_probability(output: Tensor, target: Tensor) -> Tensor:
     return ((probability - one_hot.to(probability.dtype)) ** 2).sum(-1)
 
 
+def by_target(output: Tensor, target: Tensor) -> Tensor:
+    """Squared error against real values [n], cross-entropy against classes or their probabilities; shape [n]."""
+    numbers = target.is_floating_point() and target.ndim < output.ndim
+    return squared_error(output, target) if numbers else cross_entropy(output, target)
+
+
 LOSSES: dict[str, ExampleLoss] = {"cross-entropy": cross_entropy, "mse": squared_error}
+AUTO = "auto"  # by the kind of target; a federation sets which one that is
 
 
 def example_loss(name: str) -> ExampleLoss:
     """The loss of that name, one value per example."""
-    if name not in LOSSES:
+    known = {**LOSSES, AUTO: by_target}
+    if name not in known:
         raise unknown_name("loss", name, LOSSES)
-    return LOSSES[name]
+    return known[name]
 
 
 def default_loss(target: str) -> str:

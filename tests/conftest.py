@@ -35,6 +35,7 @@ EXTRAS = {
     "opacus": "dp",
     "ray": "ray",
     "diffusers": "diffusion",
+    "pandas": "notebook",
 }
 # How a skip for a missing requirement begins: ours, and that of pytest.importorskip.
 MISSING = ("needs", "could not import")

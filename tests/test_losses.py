@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedxray.losses import losses, outputs, squared_error
+from fedxray.losses import cross_entropy, example_loss, losses, outputs, squared_error
 from fedxray.params import buffers_of, parameters_of
 
 
@@ -37,3 +37,12 @@ def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch, entries: int
     monkeypatch.setattr("fedxray.losses.ENTRIES_AT_ONCE", entries)
     found = outputs(model, parameters_of(model), {}, x)
     assert torch.allclose(found, whole) and not found.requires_grad
+
+
+def test_the_loss_by_target_is_that_of_classes_probabilities_or_numbers() -> None:
+    output, classes = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
+    shares = torch.softmax(torch.randn(5, 3), 1)
+    auto = example_loss("auto")
+    assert torch.equal(auto(output, classes), cross_entropy(output, classes))
+    assert torch.equal(auto(output, shares), cross_entropy(output, shares))
+    assert torch.equal(auto(output[:, :1], shares[:, 0]), squared_error(output[:, :1], shares[:, 0]))

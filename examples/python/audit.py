@@ -23,7 +23,7 @@ federation = Federation(
     holdout=tuple(records(index) for index in parts.holdout),
     public=records(parts.public),
     model=build("mlp", dataset.space, hidden=[32], generator=fork(0, "model")),
-    recipe=Recipe(loss="mse", epochs=5, batch_size=16, learning_rate=0.05),
+    recipe=Recipe(epochs=5, batch_size=16, learning_rate=0.05),
     rounds=8,
 )
 transcript, truth = simulate(federation, seed=0)

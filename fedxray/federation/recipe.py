@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from fedxray.defences.base import Sampling
-from fedxray.errors import BadInput, check_one_of, check_whole
-from fedxray.losses import LOSSES
+from fedxray.errors import BadInput, check_one_of, check_whole, unknown_name
+from fedxray.losses import AUTO, LOSSES
 from fedxray.seeds import permutation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One federation's training recipe; `loss` is the name of a per-example loss.
+    """One federation's training recipe; `loss` is the name of a per-example loss, "auto" that of the kind of target.
 
     With fedsgd a round is one gradient of all examples, for any epochs, batch_size, momentum and shuffle.
     """
@@ -32,7 +32,7 @@ class Recipe:
     momentum: float = 0.0
     mu: float = 0.0  # strength of fedprox's penalty on the distance to the received model
     shuffle: Literal["epoch", "once", "never"] = "epoch"  # when a client draws a new order of its examples
-    loss: str = "cross-entropy"
+    loss: str = AUTO  # a federation sets it: cross-entropy for classes, mse for numbers
     weighting: Literal["examples", "uniform"] = "examples"  # of the replies in the mean
     server_learning_rate: float = 1.0
     batch_norm: Literal["shared", "local"] = "shared"  # whether running statistics are sent
@@ -43,7 +43,9 @@ class Recipe:
         check_one_of("shuffle", self.shuffle, ("epoch", "once", "never"))
         check_one_of("weighting", self.weighting, ("examples", "uniform"))
         check_one_of("batch_norm", self.batch_norm, ("shared", "local"))
-        check_one_of("loss", self.loss, tuple(LOSSES))
+        object.__setattr__(self, "loss", str(self.loss).lower())  # "MSE" is understood
+        if self.loss not in (AUTO, *LOSSES):
+            raise unknown_name("loss", self.loss, (AUTO, *LOSSES))
         check_whole("epochs", self.epochs, least=1, usual=1)
         if self.batch_size != "all":
             check_whole("batch_size", self.batch_size, least=1, usual=32)

@@ -21,6 +21,7 @@ from fedxray.federation.cohort import ClientJob, train_one
 from fedxray.federation.recipe import Recipe, Schedule
 from fedxray.federation.truth import Truth, kept_of, work_of
 from fedxray.lookup import describe_error
+from fedxray.losses import AUTO, default_loss
 from fedxray.models.inspect import batch_norm_layers, has_batch_norm
 from fedxray.params import buffers_of, parameters_of
 from fedxray.seeds import fork, permutation
@@ -173,7 +174,9 @@ class Federation:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run."""
+        """Set the loss by the target where the recipe leaves it open, and refuse what cannot run."""
+        if self.recipe.loss == AUTO:
+            object.__setattr__(self, "recipe", replace(self.recipe, loss=default_loss(self.space.target)))
         check_records(self.model, self.clients, self.holdout)
         check_whole("rounds", self.rounds, least=1, usual=10)
         if not 0 < self.participation <= 1:

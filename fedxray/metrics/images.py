@@ -53,7 +53,8 @@ def image_scores(
     for paper in papers:
         for name, measure in variants(paper).items():
             records[name] = _spread(measure(chosen, wanted), given, float("nan"))
-    return from_records({f"{name}_by_index" if by_index else name: values for name, values in records.items()})
+    named = {f"{name}_by_index" if by_index else name: values for name, values in records.items()}
+    return from_records(named, places)
 
 
 def image_closeness(guess: Tensor, pool: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ class Scores:
 
     means: Mapping[str, float]
     records: Mapping[str, Tensor]  # per metric [true records]; NaN where a record got no guess
+    # For reconstructions matched to originals: the index of the guess of each [true records], -1 for none.
+    matched: Tensor | None = None
 
 
 def mean_of(values: Tensor) -> float | None:
@@ -31,10 +33,11 @@ def mean_of(values: Tensor) -> float | None:
     return float(known.double().mean()) if len(known) else None
 
 
-def from_records(records: Mapping[str, Tensor]) -> Scores:
+def from_records(records: Mapping[str, Tensor], matched: Tensor | None = None) -> Scores:
     """Scores whose means are the plain means of the records."""
     means = {name: mean_of(values) for name, values in records.items()}
-    return Scores(means={name: mean for name, mean in means.items() if mean is not None}, records=records)
+    known = {name: mean for name, mean in means.items() if mean is not None}
+    return Scores(means=known, records=records, matched=matched)
 
 
 # Attributes
@@ -233,7 +236,8 @@ def row_scores(guess: Tensor, truth: Tensor, columns: Sequence[Column]) -> Score
     guesses, rows = assignment(recovered.sum(-1) + _nearness(guess, truth))
     shares = torch.zeros(len(truth), dtype=torch.float32, device=truth.device)
     shares[rows] = recovered[guesses, rows].to(torch.float32).mean(-1)
-    return from_records({"values_recovered": shares})
+    matched = torch.full_like(shares, -1, dtype=torch.int64).index_put((rows,), guesses)
+    return from_records({"values_recovered": shares}, matched)
 
 
 def row_closeness(guess: Tensor, pool: Tensor, columns: Sequence[Column]) -> Tensor:

@@ -206,19 +206,24 @@ def _images(evidence: Evidence, asked: _Question) -> Scores:
     """Scores of images as pixels, matched by similarity and, where requested, paired by their labels too."""
     space, records = asked.truth.space, asked.records()
     guess = space.to_pixels(evidence.tensors["inputs"].to(records.x))
+    asked_about = torch.arange(len(guess), device=guess.device)
     # Images that a curious client attributes to itself are no guess about the others'.
     if "own" in evidence.tensors:
-        guess = guess[~evidence.tensors["own"].to(guess.device)]
+        asked_about = asked_about[~evidence.tensors["own"].to(guess.device)]
+    guess = guess[asked_about]
     real, others = space.to_pixels(records.x), space.to_pixels(_others(asked))
     scores = image_scores(
         guess, real, recognised_above=space.recognised_above, others=others, papers=asked.papers, lpips=asked.lpips
     )
-    scores = _with_formulas("images", scores, guess, real)
+    assert scores.matched is not None
+    places = torch.where(scores.matched >= 0, asked_about[scores.matched], -1) if len(guess) else scores.matched
+    scores = replace(_with_formulas("images", scores, guess, real), matched=places)
     if not asked.by_index or len(guess) != len(real):
         return scores
     ordered = guess[_guesses_by_label(evidence, records.y)]
     in_order = image_scores(ordered, real, recognised_above=space.recognised_above, papers=asked.papers, by_index=True)
-    return Scores(means={**scores.means, **in_order.means}, records={**scores.records, **in_order.records})
+    means, by_record = {**scores.means, **in_order.means}, {**scores.records, **in_order.records}
+    return replace(scores, means=means, records=by_record)
 
 
 def _guesses_by_label(evidence: Evidence, labels: Tensor) -> Tensor:
@@ -313,7 +318,7 @@ def _with_formulas(kind: str, scores: Scores, guess: Tensor, truth: Tensor) -> S
             value = mean_of(value)
         if value is not None and math.isfinite(value):
             means[name] = float(value)
-    return Scores(means=means, records=by_record)
+    return replace(scores, means=means, records=by_record)
 
 
 _BY_KIND: dict[str, Callable[[Evidence, _Question], Scores]] = {

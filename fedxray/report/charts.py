@@ -27,7 +27,7 @@ from fedxray.report.rows import Row, grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 # Style: every colour, marker, line width and size of all charts, here and in `curves`
 
@@ -120,7 +120,7 @@ class Drawing:
     description: str
     texts: tuple[str, ...]
     size: tuple[float, float]  # points
-    paint: Callable[[Figure, Inks], None]
+    paint: Callable[[FigureBase, Inks], None]
 
 
 def on_page(drawing: Drawing) -> Markup:
@@ -133,19 +133,25 @@ def as_file(drawing: Drawing, ending: str) -> bytes:
     if ending == "svg":
         return (_svg(drawing, PAPER_COLOURS, alone=True) + "\n").encode()
     from matplotlib import rc_context
-    from matplotlib.text import Text
 
     with rc_context(SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # drawn as a box
         figure = _painted(drawing, PAPER)
-        for text in figure.findobj(Text):
-            match = re.fullmatch(r"@(\d+)", text.get_text())
-            text.set_parse_math(False)
-            if match:
-                text.set_text(printable(drawing.texts[int(match.group(1))]))
+        fill_in(figure, drawing.texts)
         content = io.BytesIO()
         figure.savefig(content, format=ending, dpi=PNG_DPI, facecolor="white", metadata=METADATA[ending])
     return content.getvalue()
+
+
+def fill_in(figure: FigureBase, texts: Sequence[str]) -> None:
+    """Put the real texts into a painted figure; none is interpreted as mathematics."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        match = re.fullmatch(r"@(\d+)", text.get_text())
+        text.set_parse_math(False)
+        if match:
+            text.set_text(printable(texts[int(match.group(1))]))
 
 
 def _svg(drawing: Drawing, colours: Mapping[str, str], *, alone: bool) -> str:
@@ -289,7 +295,7 @@ def interval_chart(
     lines = [_clip(line) for line in lines] if bounded else lines
     height = HEAD + LINE_HEIGHT * len(lines) + FOOT
 
-    def paint(figure: Figure, inks: Inks) -> None:
+    def paint(figure: FigureBase, inks: Inks) -> None:
         axes = figure.add_axes((SIDE, FOOT / height, 1 - 2 * SIDE, 1 - (FOOT + HEAD) / height))
         _interval_axes(axes, lines, inks, down, bounded)
         if percent:
@@ -491,7 +497,7 @@ def scatter_chart(
     better.
     """
 
-    def paint(figure: Figure, inks: Inks) -> None:
+    def paint(figure: FigureBase, inks: Inks) -> None:
         axes = figure.add_axes((0.18, 0.17, 0.77, 0.78))
         _scatter_axes(axes, points, inks, reverse)
         if percent[0]:

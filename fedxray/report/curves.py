@@ -22,7 +22,7 @@ from fedxray.report.rows import grouped, plan_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import FigureBase
 
 Case = Mapping[str, Any]
 
@@ -107,7 +107,7 @@ def curve_chart(curves: Sequence[CaseCurve], *, name: str, title: str) -> Drawin
     """Return all cases as thin lines, failed ones dashed, and the median of the others where they have equal steps."""
     losses = [loss for curve in curves for loss in curve.losses]
 
-    def paint(figure: Figure, inks: Inks) -> None:
+    def paint(figure: FigureBase, inks: Inks) -> None:
         axes = loss_axes(figure, WHOLE, losses, inks)
         axes.locator_params(axis="x", nbins=6, integer=True)
         for curve in curves:
@@ -157,7 +157,7 @@ SMALL = 0.01  # losses below are shown in a power of ten
 
 
 def loss_axes(
-    figure: Figure,
+    figure: FigureBase,
     area: tuple[float, float, float, float],
     losses: Sequence[float | None],
     inks: Inks,
@@ -387,7 +387,7 @@ def trials_chart(cases: Sequence[Sequence[TrialPoint]], *, name: str, title: str
     """
     losses = _completed(cases)
 
-    def paint(figure: Figure, inks: Inks) -> None:
+    def paint(figure: FigureBase, inks: Inks) -> None:
         axes = loss_axes(figure, WHOLE, losses, inks)
         axes.locator_params(axis="x", nbins=6, integer=True)
         if starts:
@@ -420,7 +420,7 @@ def settings_chart(
     rows, columns = -(-len(shown) // COLUMNS), min(len(shown), COLUMNS)
     losses = _completed(cases)
 
-    def paint(figure: Figure, inks: Inks) -> None:
+    def paint(figure: FigureBase, inks: Inks) -> None:
         for index, setting in enumerate(shown):
             area = _panel(index, rows, columns)
             axes = loss_axes(figure, area, losses, inks, labels=(index + 1, 0), ticks=3)

@@ -15,7 +15,7 @@ from fedxray.report.rows import Row, grouped, judged, plan_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import FigureBase
 
 MOST_DRAWINGS = 8
 DASHES: Sequence[Any] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (1, 1)))  # one for each curve
@@ -57,7 +57,7 @@ def roc_chart(rows: Sequence[Row], *, name: str, title: str) -> Drawing:
     height = AXES_HEIGHT + BELOW + KEY_HEIGHT * len(rows)
     least = min(min(row["roc"]["fpr"]) for row in rows)
 
-    def paint(figure: Figure, inks: Inks) -> None:
+    def paint(figure: FigureBase, inks: Inks) -> None:
         foot = height - AXES_HEIGHT
         axes = figure.add_axes((0.15, foot / height, 0.79, (AXES_HEIGHT - 10) / height))
         _log_axes(axes, least, inks)

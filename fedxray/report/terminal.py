@@ -25,7 +25,9 @@ UNDECIDED = "yellow"
 def summary_lines(document: Mapping[str, Any]) -> list[str]:
     """Return headline, one line per primary row and next steps as plain lines."""
     rows = [
-        f"  {table[0]}: " + ", ".join(cell.strip() for cell in line) for table in _tables(document) for line in table[1]
+        f"  {table[0]}: " + ", ".join(cell.strip() for cell in line)
+        for table in primary_tables(document)
+        for line in table[1]
     ]
     ends = [*_canaries(document), *_steps(document)]
     return [start + text for start, text in _heading(document)] + rows + [a + b for a, b in ends]
@@ -70,7 +72,7 @@ def _canaries(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _tables(document: Mapping[str, Any]) -> list[tuple[str, list[list[str]]]]:
+def primary_tables(document: Mapping[str, Any]) -> list[tuple[str, list[list[str]]]]:
     """Return a title per attack and role, and a line of cells for each of its primary rows."""
     rows = [row for row in shown_rows(document) if row["primary"]]
     groups = grouped(rows, lambda row: (row["attack"], row["role"], row["metric"]))
@@ -101,7 +103,7 @@ def _interval(row: Row) -> str:
 
 def summary_tables(document: Mapping[str, Any]) -> list[Table]:
     """Return all primary rows of the summary, one table per attack and role."""
-    return [_table(title, lines) for title, lines in _tables(document)]
+    return [_table(title, lines) for title, lines in primary_tables(document)]
 
 
 def _table(title: str, lines: Sequence[Sequence[str]]) -> Table:

@@ -14,7 +14,7 @@ Reference = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 
 def loss_of(recipe: Recipe) -> nn.Module:
-    return nn.CrossEntropyLoss() if recipe.loss == "cross-entropy" else nn.MSELoss()
+    return nn.CrossEntropyLoss() if recipe.loss != "mse" else nn.MSELoss()
 
 
 def by_hand(model: nn.Module, records: Records, schedule: Schedule, recipe: Recipe) -> Reference:

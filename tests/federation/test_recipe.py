@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from fedxray.data.dataset import Records, Space
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe, draw_schedule
+from fedxray.federation.setting import Federation
 from fedxray.federation.truth import client_schedule
 from fedxray.seeds import fork
 
@@ -78,3 +80,18 @@ def test_an_order_drawn_once_is_the_same_in_every_round() -> None:
 def test_settings_out_of_range_are_refused_by_name(setting: str, value: Any) -> None:
     with pytest.raises(BadInput, match=f"^{setting}: expected"):
         Recipe(**{setting: value})
+
+
+def test_the_loss_follows_the_target_unless_it_is_named() -> None:
+    assert Recipe(loss="MSE").loss == "mse" and Recipe(loss="Cross-Entropy").loss == "cross-entropy"
+    with pytest.raises(BadInput, match=r"loss.*mse"):
+        Recipe(loss="MSELoss")
+    x, model = torch.rand(4, 2), torch.nn.Linear(2, 1)
+    numbers = Space(kind="table", shape=(2,), target="regression")
+    clients = (Records(x, torch.rand(4)),)
+    assert Federation(space=numbers, clients=clients, model=model).recipe.loss == "mse"
+    classes = Space(kind="table", shape=(2,), target="classification", classes=("a",))
+    labelled = (Records(x, torch.zeros(4, dtype=torch.int64)),)
+    assert Federation(space=classes, clients=labelled, model=model).recipe.loss == "cross-entropy"
+    named = Federation(space=numbers, clients=clients, model=model, recipe=Recipe(loss="mse", epochs=3))
+    assert named.recipe == Recipe(loss="mse", epochs=3)

@@ -91,6 +91,7 @@ def test_missing_guesses_are_misses() -> None:
     truth = drawn(4)
     scores = image_scores(truth[[2]], truth, recognised_above=20.0, others=drawn(9, 1))
     assert torch.isnan(scores.records["psnr"]).tolist() == [True, True, False, True]
+    assert scores.matched.tolist() == [-1, -1, 0, -1]
     assert scores.means["psnr"] == 100.0 and scores.means["rec"] == scores.means["retrieval"] == 0.25
     none = image_scores(truth[:0], truth, recognised_above=20.0, others=drawn(9, 1))
     assert none.means == {"rec": 0.0, "retrieval": 0.0}

@@ -257,6 +257,7 @@ def test_the_matching_recovers_most_values(guesses: int, truths: int) -> None:
 def test_the_same_rows_in_another_order_are_all_recovered() -> None:
     truth = random_rows(7, 3)
     assert row_scores(truth.flip(0), truth, COLUMNS).means == {"values_recovered": 1.0}
+    assert row_scores(truth.flip(0), truth, COLUMNS).matched.tolist() == list(range(len(truth)))[::-1]
 
 
 def test_a_guess_that_is_not_finite_recovers_nothing() -> None:

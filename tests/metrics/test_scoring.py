@@ -175,6 +175,11 @@ def test_images_are_matched_and_searched_among_all_others(truth: Truth) -> None:
     found = score(of_images(guess), shown, client=1).means
     assert found["psnr"] == pytest.approx(60.0, abs=0.01) and found["mse"] == pytest.approx(1e-6, rel=1e-2)
     assert found["rec"] == found["retrieval"] == 1.0
+    count = len(guess)
+    assert score(of_images(guess), shown, client=1).matched.tolist() == list(range(count))[::-1]
+    mine = of_images(torch.cat([guess[:1], guess]))  # its first image is attributed to the attacker itself
+    mine = replace(mine, tensors={**mine.tensors, "own": torch.arange(count + 1) == 0})
+    assert score(mine, shown, client=1).matched.tolist() == list(range(1, count + 1))[::-1]
     others = shown.train[0].x
     wrong = score(of_images(others), shown, client=1).means
     assert wrong["retrieval"] == 0.0 and wrong["psnr"] == pytest.approx(20 * math.log10(1 / 0.2), abs=0.05)

@@ -8,7 +8,7 @@ import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from time import monotonic, time
@@ -27,14 +27,19 @@ from fedxray.audit.workers.engines import Deadline, Engine, Progress, Task, make
 from fedxray.data.checks import content_digest
 from fedxray.errors import BadInput
 from fedxray.files import read_json
+from fedxray.lookup import load
 from fedxray.models.weights import weights_path
 
 if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
     from fedxray.audit.run.budget import Budget
     from fedxray.audit.run.power import Check
     from fedxray.audit.run.preflight import Estimate
 
 TENTHS = 10  # lines of progress in the log
+NOTEBOOK = "fedxray.report.notebook"  # which draws results; the report is built on audits
 RETRIED = ("failed", "truncated")  # statuses of cases that a resumed audit tries again
 EXECUTE_RUN, EXECUTE_TRIAL, EXECUTE_CASE = (
     f"fedxray.audit.run.execute:execute_{item}" for item in ("run", "trial", "case")
@@ -43,11 +48,33 @@ EXECUTE_RUN, EXECUTE_TRIAL, EXECUTE_CASE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
-    """A completed audit or reproduction: its folder, its results and the number of failed cases."""
+    """A completed audit or reproduction: its folder, its results and the number of failed cases.
+
+    A notebook shows an audit as its answer and main table.
+    """
 
     folder: Path
-    document: dict[str, Any]
+    document: dict[str, Any] = field(repr=False)
     failed: int
+
+    def frame(self, table: str = "summary") -> pandas.DataFrame:
+        """Return the "summary", the "cases" (a row per case and metric) or the "utility" as a data frame."""
+        found: pandas.DataFrame = load(f"{NOTEBOOK}:frame")(self.document, table)
+        return found
+
+    def plot(self, kind: str = "leakage", *, attack: str | None = None, show_private: bool = False) -> Figure:
+        """Return a figure of an audit: "leakage" with floors, "trade-off" or "reconstructions" beside originals.
+
+        `attack` is the label of the only one to draw; reconstructions of own data need `show_private`.
+        """
+        drawn: Figure = load(f"{NOTEBOOK}:figure")(
+            self.document, self.folder, kind, attack=attack, show_private=show_private
+        )
+        return drawn
+
+    def _repr_html_(self) -> str:
+        page: str = load(f"{NOTEBOOK}:page")(self.document)
+        return page
 
 
 @runtime_checkable
@@ -67,7 +94,7 @@ def silent(done: int, total: int, label: str) -> None:
 
 def run_audit(
     plan: Plan,
-    folder: Path,
+    folder: str | Path,
     *,
     engine: str | Engine = "inline",
     jobs: int | None = None,
@@ -90,7 +117,7 @@ def run_audit(
     from fedxray.audit.run.extend import extended, with_total
     from fedxray.audit.run.preflight import preflight
 
-    limit = _time_limit(budget, engine, jobs)
+    folder, limit = Path(folder), _time_limit(budget, engine, jobs)
     with make_engine(engine, jobs, address) if isinstance(engine, str) else nullcontext(engine) as workers:
         began, opened = monotonic(), time()  # the second is the clock that all processes share
         if resume:
