@@ -20,7 +20,7 @@ from fedxray.errors import BadInput, missing_extra, printable, unknown_name
 from fedxray.report import charts, overview
 from fedxray.report.attacks import attack_sections, tradeoffs
 from fedxray.report.charts import METADATA, PAPER, SETTINGS, WIDTH, Drawing, clipped, fill_in
-from fedxray.report.gallery import GalleryGroup, Pair, gallery_groups, headings, read_galleries
+from fedxray.report.gallery import GalleryGroup, Pair, gallery_groups, read_galleries
 from fedxray.report.terminal import primary_tables
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _empty(width: float, height: float) -> NotebookFigure:
 
 def _reconstructions(document: Document, folder: Path, show_private: bool) -> Figure:
     """Return originals above the reconstructions that were matched to them, a pair of lines per attack and defence."""
-    found = read_galleries(folder, show_private=show_private, headings=headings(document))
+    found = read_galleries(folder, show_private=show_private, document=document)
     cases = {case["id"] for case in document["cases"]}
     shown = [gallery for gallery in found.shown if gallery.case in cases]
     groups = [group for group in gallery_groups(document, shown) if group.pairs]
