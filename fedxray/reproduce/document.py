@@ -23,6 +23,7 @@ from fedxray.audit.judge.summary import ENDED
 from fedxray.errors import BadInput
 from fedxray.files import read_json, write_whole
 from fedxray.metrics import units
+from fedxray.metrics.table import metric as metric_named
 from fedxray.report import words
 from fedxray.reproduce.base import NO_TABLE, NOT_IN_TEXT, Difference, Measured, Number, Reproduction, TableColumn, Unit
 
@@ -30,6 +31,7 @@ FORMAT = 1
 NAME = "reproduction.json"
 REMEDY = "Run the reproduction again."
 ROUNDING = 1e-9
+FEWEST = 3  # values of an interval that may confirm a published number
 # Metrics of the attacker's own records: in the ledger and not in the scores, since these records are no secret to it.
 OF_OWN_RECORDS = frozenset({"own_psnr"})
 UnitKey = tuple[int, int | None]  # seed, client
@@ -170,8 +172,8 @@ def costs_of_audit(row: str, results: Mapping[str, Any]) -> list[dict[str, Any]]
 
 def _row(cell: Cell) -> dict[str, Any]:
     """Return one number of ours and its published one, with floors and controls."""
-    ours = _ours(cell)
-    summary = cell.summary
+    ours, summary = _ours(cell), cell.summary
+    floors = {name: _gain_over(cell, floor) for name, floor in cell.floors.items()}
     return {
         "row": cell.row,
         "data": cell.data,
@@ -181,9 +183,9 @@ def _row(cell: Cell) -> dict[str, Any]:
         "defence": cell.column.defence,
         "ours": ours,
         "paper": _published(cell.paper),
-        "place": _place(ours, cell.paper),
+        "place": place(ours, cell.paper, cell.column.metric, [floor["mean"] for floor in floors.values()]),
         "over": summary.get("over"),
-        "floors": {name: _gain_over(cell, floor) for name, floor in cell.floors.items()},
+        "floors": floors,
         "controls": dict(summary.get("controls", {})),
         "controls_left_out": list(cell.controls_left_out),
         "statuses": dict(cell.statuses),
@@ -220,12 +222,20 @@ def _published(number: Number | None) -> dict[str, float | None] | None:
     return {"mean": mean, "spread": spread}
 
 
-def _place(ours: Mapping[str, Any], number: Number | None) -> str | None:
-    """Return the position of our interval: around the published number, below it or above it."""
+def place(ours: Mapping[str, Any], number: Number | None, metric: str, floors: Sequence[float | None]) -> str | None:
+    """Return the position of our interval: around the published number, below it or above it, or too wide.
+
+    Too wide is an interval around the number that shows no agreement: it is of fewer than FEWEST values, or wider than
+    two margins of its metric while it contains a floor, the score without any message.
+    """
     if number is None or ours["low"] is None:
         return None
-    mean = number[0] if isinstance(number, tuple) else number
-    return "around" if ours["low"] <= mean <= ours["high"] else "below" if ours["high"] < mean else "above"
+    mean, low, high = (number[0] if isinstance(number, tuple) else number), ours["low"], ours["high"]
+    if not low <= mean <= high:
+        return "below" if high < mean else "above"
+    vague = high - low > 2 * metric_named(metric).margin
+    at_floor = any(floor is not None and low <= floor <= high for floor in floors)
+    return "too wide" if ours["n"] < FEWEST or (vague and at_floor) else "around"
 
 
 # Paired differences
@@ -370,10 +380,11 @@ def _numbers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         gaps = [row["ours"]["mean"] - row["paper"]["mean"] for row in both]
         row = both[max(range(len(both)), key=lambda index: abs(gaps[index]))]
         mean = units.value(sum(gaps) / len(gaps), metric, sign=True)
-        around = sum(cell["place"] == "around" for cell in both)
+        around, wide = (sum(cell["place"] == where for cell in both) for where in ("around", "too wide"))
         lines.append(
-            f"{metric}: {around} of {words.count(len(both), 'published number')} inside our interval; ours minus the "
-            f"paper's is {mean} on average and largest for {row['column']} in {row['row']} "
+            f"{metric}: {around} of {words.count(len(both), 'published number')} inside our interval"
+            f"{f', {wide} inside one too wide to confirm it' if wide else ''}; fedxray minus paper is {mean} on "
+            f"average and largest for {row['column']} in {row['row']} "
             f"({units.value(row['ours']['mean'], metric)} against {units.value(row['paper']['mean'], metric)})."
         )
     return lines

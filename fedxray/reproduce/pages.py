@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fedxray.errors import printable
@@ -13,14 +14,16 @@ from fedxray.reproduce.base import NOT_IN_TEXT
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-NUMBERS = ("row", "column", "metric", "ours", "95 % interval", "clients x seeds", "paper")
-DIFFERENCES = ("difference", "row", "metric", "ours", "95 % interval", "n", "paper", "paper's order")
+NAMES = 3  # leading columns of names; the rest are numbers
+NUMBERS = ("row", "column", "metric", "fedxray", "95 % interval", "clients x seeds", "paper")
+DIFFERENCES = ("difference", "row", "metric", "fedxray", "95 % interval", "n", "paper", "paper's order")
 COSTS = ("row", "defence", "metric", "on held-out records", "95 % interval", "runs", "epsilon")
 SEARCHES = (
     "row", "column", "seed", "client", "searched", "found", "true", "found / true", "nearly as good",
 )  # fmt: skip
-COMPARISONS = ("row", "column", "metric", "ours", "floors (ours minus floor)", "controls (ours minus control)")
+COMPARISONS = ("row", "column", "metric", "fedxray", "floors (gain)", "controls (gain)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +165,7 @@ def markdown(content: Mapping[str, Any]) -> str:
         rows = [sheet.head, tuple("---" for _ in sheet.head), *sheet.lines]
         table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in rows)
         parts += [f"## {sheet.title}", table]
-    parts.append("## Where and why our numbers differ")
+    parts.append("## Where and why the numbers differ")
     parts.append("\n".join(f"- {sentence}" for sentence in content["sentences"]) or "- Nothing to compare.")
     return "\n\n".join(parts) + "\n"
 
@@ -176,20 +179,47 @@ def print_tables(content: Mapping[str, Any], console: Console | None = None) -> 
     for line in heading(content):
         target.print(Text(printable(line)))
     for sheet in sheets(content):
-        target.print("", _rich(sheet))
+        target.print("", _rich(sheet, target.width))
     target.print("")
     for sentence in content["sentences"]:
         target.print(Text(f"- {printable(sentence)}"))
 
 
-def _rich(sheet: Sheet) -> Table:
+def _rich(sheet: Sheet, width: int) -> Table | Text:
+    """Return a table that breaks lines only between words; a list of its lines where the longest words do not fit."""
     from rich.table import Table
     from rich.text import Text
 
     title = Text(printable(sheet.title), style="bold")
+    widths = _widths(sheet, width)
+    if widths is None:
+        return Text("\n").join([title, *(Text(printable(line)) for line in _listed(sheet, width))])
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
-    for index, column in enumerate(sheet.head):
-        table.add_column(column, overflow="fold", justify="left" if index < 3 else "right")
+    for index, (column, least) in enumerate(zip(sheet.head, widths, strict=True)):
+        table.add_column(column, overflow="fold", justify="left" if index < NAMES else "right", width=least)
     for line in sheet.lines:
         table.add_row(*(Text(printable(cell)) for cell in line))
     return table
+
+
+def _widths(sheet: Sheet, width: int) -> list[int] | None:
+    """Return the widths of columns, each at least its longest word; None where these exceed the width together."""
+    columns = list(zip(sheet.head, *sheet.lines, strict=True))
+    widths = [max(len(word) for cell in column for word in cell.split()) for column in columns]
+    full = [max(len(cell) for cell in column) for column in columns]
+    spare = width - sum(widths) - 2 * (len(widths) - 1)
+    if spare < 0:
+        return None
+    for _ in range(min(spare, sum(full) - sum(widths))):
+        widths[max(range(len(widths)), key=lambda index: full[index] / widths[index])] += 1
+    return widths
+
+
+def _listed(sheet: Sheet, width: int) -> list[str]:
+    """Return the lines of a list: for each line of the sheet its names, and below them its numbers with headings."""
+    lines = []
+    for line in sheet.lines:
+        numbers = [f"{name}: {cell}" for name, cell in zip(sheet.head[NAMES:], line[NAMES:], strict=True)]
+        for text, indent in ((", ".join(line[:NAMES]), ""), ("; ".join(numbers), "  ")):
+            lines += wrap(text, width, initial_indent=indent, subsequent_indent="  ", break_on_hyphens=False)
+    return lines

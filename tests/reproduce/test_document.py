@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from fedxray.reproduce.base import Difference, Number, Paper, Reproduction, TableColumn, Unit, find
 from fedxray.reproduce.document import (
     Cell,
-    _place,
+    _numbers,
     _side,
     _verdict,
     cells_of_audit,
     costs_of_audit,
     differences,
     document,
+    place,
+    read,
     validate,
 )
-from fedxray.reproduce.pages import sheets
+from fedxray.reproduce.pages import COMPARISONS, DIFFERENCES, NUMBERS, print_tables, sheets
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +66,7 @@ def test_the_order_of_two_published_numbers(gap: float, side: str | None) -> Non
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "number", "place"),
+    ("low", "high", "number", "where"),
     [
         (0.4, 0.6, 0.5, "around"),
         (0.4, 0.6, 0.4, "around"),
@@ -75,9 +82,52 @@ def test_the_order_of_two_published_numbers(gap: float, side: str | None) -> Non
     ],
 )
 def test_the_position_of_our_interval(
-    low: float | None, high: float | None, number: Number | None, place: str | None
+    low: float | None, high: float | None, number: Number | None, where: str | None
 ) -> None:
-    assert _place({"low": low, "high": high}, number) == place
+    assert place({"low": low, "high": high, "n": 3}, number, "accuracy", []) == where
+
+
+@pytest.mark.parametrize(
+    ("n", "low", "high", "floors", "where"),
+    [
+        (3, 0.4, 0.8, [0.3], "around"),
+        (2, 0.4, 0.8, [0.3], "too wide"),  # two values
+        (2, 0.61, 0.8, [0.3], "above"),  # a number outside is outside also of a wide interval
+        (9, 0.4, 0.8, [0.3, 0.5], "too wide"),  # as near to no leak at all as to the paper's number
+        (9, 0.4, 0.8, [None], "around"),
+        (9, 0.56, 0.64, [0.58], "around"),  # contains the floor, within one margin of 5 points
+    ],
+)
+def test_an_interval_that_says_nothing_confirms_nothing(
+    n: int, low: float, high: float, floors: list[float | None], where: str
+) -> None:
+    assert place({"low": low, "high": high, "n": n}, 0.6, "accuracy", floors) == where
+
+
+def test_sentences_do_not_count_intervals_that_are_too_wide() -> None:
+    row = {"row": "r", "column": "c", "metric": "accuracy", "paper": {"mean": 0.6}, "ours": {"mean": 0.55}}
+    (line,) = _numbers([{**row, "place": "around"}, {**row, "place": "too wide"}, {**row, "place": "below"}])
+    assert "1 of 3 published numbers inside our interval, 1 inside one too wide to confirm it;" in line
+    (line,) = _numbers([{**row, "place": "around"}])
+    assert "1 of 1 published number inside our interval; fedxray minus paper" in line
+
+
+def test_headings_name_both_sides() -> None:
+    assert all("fedxray" in head and "ours" not in " ".join(head) for head in (NUMBERS, DIFFERENCES, COMPARISONS))
+    assert "paper" in NUMBERS and "paper" in DIFFERENCES
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_names_do_not_break_at_80_columns(path: Path) -> None:
+    content = read(path)
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    print_tables(content, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, printed.splitlines())) <= 80
+    spoken = set(printed.split())
+    for sheet in sheets(content):
+        names = {word for line in sheet.lines for cell in line[:3] for word in cell.split()}
+        assert {name for name in names if name not in spoken and f"{name}," not in spoken} == set()
 
 
 def compared(

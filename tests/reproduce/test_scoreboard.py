@@ -76,6 +76,8 @@ def difference(side: str | None, expected: str | None = "above", **changes: Any)
         ([], ["around", "around"], "holds"),
         ([], ["around", "below"], "undecided"),
         ([], ["above", "below"], "does not hold"),
+        ([], ["too wide"], "undecided"),
+        ([], ["too wide", "below"], "undecided"),
         ([], [None], "undecided"),
     ],
 )
@@ -89,6 +91,7 @@ def test_verdicts_by_hand(sides: list[str | None], places: list[str | None], ver
 def test_numbers_that_miss_make_a_table_hold_in_order_only() -> None:
     claim, shown = Claim(paper="dlf", place="Table 1", says="More.", by="x"), difference("above", paper=0.1)
     assert judge(claim, [document([shown], ["around"])]).verdict == "holds"
+    assert judge(claim, [document([shown], ["too wide"])]).verdict == "holds in order"
     missed = judge(claim, [document([shown], ["below"])])
     assert missed.verdict == "holds in order" and "0 of 1 numbers" in missed.reason
     assert missed.numbers.count("paper") == 2 and "+20.0" in missed.numbers and "50.0" in missed.numbers
