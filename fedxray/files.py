@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from fedxray.errors import BadInput, FedxrayError
@@ -160,7 +161,8 @@ def read_object(path: Path, *, remedy: str = CHECK) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
+    # Thousands of stored cases have the same names and texts: each is held once.
+    members = {intern(name): intern(value) if type(value) is str else value for name, value in pairs}
     if len(members) != len(pairs):
         raise ValueError("the same name twice in one object")
     return members

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedxray.errors import BadInput
-from fedxray.files import NoSpaceError, read_json, read_object, room_for, write_whole
+from fedxray.files import NoSpaceError, parse_json, read_json, read_object, room_for, write_whole
 
 
 def test_no_space_left_is_reported_plainly() -> None:
@@ -58,6 +58,13 @@ def test_invalid_json_is_refused(tmp_path: Path, content: bytes, words: str) -> 
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(BadInput, match=rf"a\.json.*{words}.*Ask again\."):
         read_json(tmp_path / "a.json", remedy="Ask again.")
+
+
+def test_names_and_texts_that_many_files_share_are_held_once() -> None:
+    first, second = (parse_json(b'{"rounds seen": [{"role of all": "an honest server"}]}') for _ in range(2))
+    assert next(iter(first)) is next(iter(second)) and first is not second
+    pairs = [next(iter(value["rounds seen"][0].items())) for value in (first, second)]
+    assert all(left is right for left, right in zip(*pairs, strict=True))
 
 
 def test_absent_large_and_other_files_are_refused(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fedxray.adversary.grants import ROLES
 from fedxray.adversary.view import Channel, Grants, Observation, Observations, ObservedModel, Own, Places, View
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput
-from fedxray.federation.transcript import SERVER, Message, Parts, Transcript, client_reader
+from fedxray.federation.transcript import SERVER, TENSOR_OVERHEAD, Message, Parts, Transcript, client_reader
 from fedxray.params import Late, subtract
 
 HELD_BYTES = 500_000_000  # of fetched messages in one view, about
@@ -132,9 +132,12 @@ def _replies(transcript: Transcript, reader: str, rounds: Sequence[int] | None, 
         ("replies", reader, None if rounds is None else tuple(rounds), examples),
         lambda: _indexed(transcript, reader, rounds, examples=examples),
     )
-    size = sum(value.numel() * value.element_size() for value in transcript.model.parameters())
-    fetched = functools.lru_cache(maxsize=max(2, HELD_BYTES // max(1, size)))(partial(_fetched, reads))
-    return Observations(functools.lru_cache(maxsize=MOST_HELD)(partial(_observation, replies, fetched)), places)
+    sizes = [value.numel() * value.element_size() + TENSOR_OVERHEAD for value in transcript.model.parameters()]
+    most = max(2, HELD_BYTES // max(1, sum(sizes)))
+    fetched = functools.lru_cache(maxsize=most)(partial(_fetched, reads))
+    # An observation holds what it has fetched, so as few of them are kept.
+    made = functools.lru_cache(maxsize=min(most, MOST_HELD))(partial(_observation, replies, fetched))
+    return Observations(made, places)
 
 
 def _indexed(

@@ -24,7 +24,7 @@ from fedxray.data.checks import check_size, max_bytes
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.setting import Federation, participant_count, recorded_rounds
-from fedxray.federation.transcript import SERVER, WIRE, Message, Parts, Transcript, client_reader
+from fedxray.federation.transcript import SERVER, TENSOR_OVERHEAD, WIRE, Message, Parts, Transcript, client_reader
 from fedxray.files import read_json, room_for, write_whole
 from fedxray.losses import LOSSES
 from fedxray.params import Params, buffers_of, is_finite, parameters_of
@@ -314,6 +314,11 @@ def _opened(path: Path, shard: Shard, state: tuple[int, int]) -> tuple[Any, froz
         raise broken(path, "a shard of tensors", problem) from problem
 
 
+def close_shards() -> None:
+    """Close the shards that are open; the next use opens them again."""
+    _opened.cache_clear()
+
+
 @functools.lru_cache(maxsize=MOST_VERIFIED)
 def _verify(path: Path, shard: Shard, state: tuple[int, int]) -> None:
     """Check a shard's size, then its checksum."""
@@ -354,7 +359,6 @@ def finite(value: Tensor) -> bool:
 
 SHARD_BYTES = 64_000_000  # collected in memory before a shard is written; a larger tensor gets its own shard
 MOST_TENSOR_BYTES = 250_000_000  # with its header it still fits a shard of the format
-TENSOR_OVERHEAD = 512  # bytes of a tensor besides its entries, in memory and in the shard's header
 
 
 class FolderShelf:

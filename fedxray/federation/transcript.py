@@ -70,6 +70,8 @@ def readers_of_outcome(next_clients: tuple[int, ...], last: bool, everyone: tupl
 
 # Tensors
 
+TENSOR_OVERHEAD = 512  # bytes of a tensor besides its entries, in memory and in a shard's header
+
 
 @dataclass(frozen=True)
 class Parts:

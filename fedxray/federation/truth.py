@@ -68,6 +68,11 @@ class Truth:
         """A seed for draws that no adversary may repeat: it depends on all records, which none of them holds."""
         return derive_seed(self.seed, "secret", spell((self.train, self.holdout)))
 
+    @cached_property
+    def public_text(self) -> str:
+        """The public records as granted, as canonical text."""
+        return spell(Records(self.public.x, self.public.y))
+
     def work(self, client: int) -> Work:
         """The facts about a client's work that a defence may use."""
         return work_of(len(self.train[client]), self.recipe, self.rounds, self.space, self.model)

@@ -93,7 +93,6 @@ def test_an_observation_written_into_is_as_it_was_in_the_next_view(transcript: T
 
 def test_few_messages_are_held_at_a_time(transcript: Transcript, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roles, "HELD_BYTES", 1)
-    monkeypatch.setattr(roles, "MOST_HELD", 2)
     rounds = made(monkeypatch)
     view = roles.server(transcript, client=1)
     sums = [[float(seen.update["weight"].sum()) for seen in view.observations] for _ in range(2)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import operator
 import platform
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -81,7 +82,10 @@ def document(
 
 
 def plain(value: Any, place: str) -> Any:
-    """Return the value in the types of JSON; a number that is not finite becomes None."""
+    """Return the value in the types of JSON; a number that is not finite becomes None.
+
+    What is plain already is returned as it is, so that results share the cases of thousands of clients.
+    """
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, Integral):
@@ -89,9 +93,16 @@ def plain(value: Any, place: str) -> Any:
     if isinstance(value, Real):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): plain(inner, f"{place}.{key}") for key, inner in value.items()}
+        made = {str(key): plain(inner, f"{place}.{key}") for key, inner in value.items()}
+        same = all(
+            before is after
+            for pair in zip(value.items(), made.items(), strict=False)
+            for before, after in zip(*pair, strict=True)
+        )
+        return value if type(value) is dict and same else made
     if isinstance(value, Sequence):
-        return [plain(inner, f"{place}[{index}]") for index, inner in enumerate(value)]
+        items = [plain(inner, f"{place}[{index}]") for index, inner in enumerate(value)]
+        return value if type(value) is list and all(map(operator.is_, value, items)) else items
     expected = "a text, number, true, false, nothing, list or table"
     remedy = "Turn it into plain values before it goes into the results."
     raise BadInput(place, expected=expected, got=type(value).__name__, remedy=remedy)

@@ -42,6 +42,7 @@ BOOTSTRAP_FROM = 10
 RESAMPLES = 9999
 SEEN = 0.8  # the power at which the smallest detectable leak is stated
 # A resample that happens to repeat one value has no spread; without a bound its t-value would be infinite.
+PART = 200_000  # entries of a bootstrap drawn at a time
 LEAST_SPREAD = 1 / 3
 # Differences that agree to this share of their size are equal, and their spread is rounding.
 ROUNDING = 1e-12
@@ -213,12 +214,12 @@ def _by_bootstrap(mean: float, error: float, blocks: _Blocks, *, n: int, resampl
 def _resampled_t(mean: float, error: float, blocks: _Blocks, resamples: int) -> Floats:
     """Return studentised means of resampled blocks [resamples]; the draw depends on the data alone.
 
-    Resamples are drawn in parts of about a million entries, which bounds the memory.
+    Resamples are drawn in parts, which bounds the memory; the parts do not change the draw.
     """
     count = len(blocks.sums)
     seed = derive_seed(0, "bootstrap", resamples, blocks.sums.tolist(), blocks.sizes.tolist())
     generator = np.random.Generator(np.random.PCG64(seed))
-    rows = max(1, 1_000_000 // count)
+    rows = max(1, PART // count)
     parts = []
     for start in range(0, resamples, rows):
         picks = generator.integers(0, count, size=(min(rows, resamples - start), count))
@@ -498,9 +499,10 @@ def swapped_means(scores: SwapScores, layout: Layout, joint: NDArray[np.int64]) 
     total, count = np.zeros(len(joint)), 0
     for column, seed in enumerate(sorted(layout)):
         clients, orders = layout[seed], _orders(seed, layout[seed])
+        place = {client: index for index, client in enumerate(clients)}
         for client, row in scores.get(seed, {}).items():
-            used = orders[:, clients.index(client)]
-            values = np.array([row.get(owner, math.nan) for owner in clients])[used]  # [assignments of this run]
+            used = orders[:, place[client]]
+            values = np.array([row.get(clients[owner], math.nan) for owner in used])  # [assignments of this run]
             if np.isfinite(values).all() and len(clients) > 1:
                 total += values[joint[:, column]]
                 count += 1

@@ -548,11 +548,11 @@ def _against_other_runs(units: _Units, metric: str | None, down: bool) -> Interv
     ]
     if not names:
         return _against_floor(units, metric, down)[2]
-    chosen = []
-    for case_floors, seed in zip(floors, units.seeds, strict=True):
+    best: dict[int, str] = {}  # by run
+    for seed in dict.fromkeys(units.seeds):
         others = [own for own, other in zip(floors, units.seeds, strict=True) if other != seed] or floors
-        best = max(names, key=lambda name: sign * math.fsum(own[name] or 0.0 for own in others))
-        chosen.append(case_floors[best] or 0.0)
+        best[seed] = max(names, key=lambda name: sign * math.fsum(own[name] or 0.0 for own in others))
+    chosen = [own[best[seed]] or 0.0 for own, seed in zip(floors, units.seeds, strict=True)]
     return interval(paired(units.values, chosen, down=down), units.seeds, least_error=_record_error(units, metric))
 
 

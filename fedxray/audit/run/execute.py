@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack, not_finite
 from fedxray.attacks.evidence import Evidence
@@ -45,9 +47,9 @@ from fedxray.audit.run.prepare import Prepared, forget_data, primary_metrics
 from fedxray.audit.run.store import Store
 from fedxray.audit.run.utility import guess_of, promise_kept, utility_of, worst_promise, write_promises
 from fedxray.audit.search import Point, Recall, curve_facts
-from fedxray.data.dataset import USE
+from fedxray.data.dataset import USE, Records
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused
-from fedxray.federation.folder import INDEX, Damaged, FolderShelf, read_transcript, write_transcript
+from fedxray.federation.folder import INDEX, Damaged, FolderShelf, close_shards, read_transcript, write_transcript
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation, recorded_rounds
 from fedxray.federation.transcript import Transcript
@@ -92,6 +94,12 @@ def run_of(plan: Plan, store: Store, case: Case) -> OpenRun:
 
 
 _open_run: dict[tuple[str, str, bool], OpenRun] = {}
+
+
+def close_run() -> None:
+    """Free the memory of the open run."""
+    _open_run.clear()
+    close_shards()
 
 
 def has_own_defence(plan: Plan, item: Run | Case) -> bool:
@@ -188,9 +196,18 @@ class StoredAnswers(Answers):
     serve no other case: code of the user's may have changed them.
     """
 
-    def __init__(self, store: Store, case: Case, view: View, *, stored_only: bool = False, alone: bool = False) -> None:
-        """Note what was seen, which the keys of all answers share."""
-        self.store, self.case, self.view, self.stored_only = store, case, view, stored_only
+    def __init__(
+        self,
+        store: Store,
+        case: Case,
+        view: View,
+        *,
+        stored_only: bool = False,
+        alone: bool = False,
+        truth: Truth | None = None,
+    ) -> None:
+        """Note what was seen, which the keys of all answers share; `truth` saves spelling its public records."""
+        self.store, self.case, self.view, self.stored_only, self.truth = store, case, view, stored_only, truth
         planted = case.plant is not None
         self.seen = case.run if view.messages or planted else f"seed {case.seed}"
         self.seen = f"{case.id} {self.seen}" if alone else self.seen
@@ -228,10 +245,19 @@ class StoredAnswers(Answers):
         return evidence
 
     def _key(self, attack: Attack, view: View, origin: str = "") -> str:
-        known = spell(knowledge_of(attack, view.grants))
+        known = knowledge_of(attack, view.grants)
+        texts = spell(replace(known, public_records=None)), self._public(known.public_records)
         made = [attack.identity(), *([origin] if origin else [])]  # a factory may return what looks like ours
-        question = derive_seed(0, self.seen, self.view.role, self.seats, view.target, self.rounds, known, *made)
+        question = derive_seed(0, self.seen, self.view.role, self.seats, view.target, self.rounds, *texts, *made)
         return f"{attack.name}-{question:016x}"
+
+    def _public(self, records: Records | None) -> str:
+        """Return public records as text; those of the run, which grow with its clients, are spelled once."""
+        if self.truth is None or records is None:
+            return spell(records)
+        pairs = (records.x, self.truth.public.x), (records.y, self.truth.public.y)
+        same = all(given.dtype == known.dtype and torch.equal(given, known) for given, known in pairs)
+        return self.truth.public_text if same else spell(records)
 
 
 class NotStored(FedxrayError):
@@ -421,7 +447,7 @@ def case_context(plan: Plan, store: Store, case: Case) -> tuple[Prepared, CaseCo
         truth=truth,
         client=case.client,
         aware=case.aware,
-        answers=partial(StoredAnswers, store, case, alone=runs_defence(plan, case)),
+        answers=partial(StoredAnswers, store, case, alone=runs_defence(plan, case), truth=truth),
         recall=stored_points(store),
         until=store.until,
         unknown=prepared.unknown,
@@ -516,6 +542,7 @@ def write_failed_case(store: Store, case: Case, reason: str, status: str = "fail
 
 def ended_cases(plan: Plan, store: Store) -> list[dict[str, Any]]:
     """Return how all cases ended, in the order of the plan."""
+    close_run()  # what follows needs no message and no record
     return [store.read_case(case.id) for case in expand(plan)[1]]
 
 

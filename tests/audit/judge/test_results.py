@@ -63,6 +63,14 @@ def test_a_missing_number_is_null_and_never_nan(tmp_path: Path) -> None:
     assert (back[1]["seconds"], back[2]["seed"]) == (2.5, 7)
 
 
+def test_what_is_plain_already_is_shared_and_the_rest_is_made_anew() -> None:
+    case = {"scores": {"auc": 0.5}, "exposed": [{"record": 1, "value": None}]}
+    assert results.plain(case, "case") is case
+    assert results.plain([case, (case,)], "cases")[1][0] is case
+    assert results.plain({1: None, "x": case}, "case") == {"1": None, "x": case}
+    assert results.plain([math.nan, 1.0], "scores") == [None, 1.0]
+
+
 def test_values_that_json_has_no_word_for_are_refused() -> None:
     with pytest.raises(BadInput, match=r"plan\.data\.path.*PosixPath|plan\.data\.path.*WindowsPath"):
         results.document({"data": {"path": Path("x")}}, VERSIONS, [], [])

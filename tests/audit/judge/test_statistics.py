@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +99,13 @@ def test_many_blocks_agree_with_an_independent_bootstrap() -> None:
     low, high = bounds(interval(list(values), [0] * 12))
     assert low == pytest.approx(mean - above * error, abs=0.05 * error)
     assert high == pytest.approx(mean - below * error, abs=0.25 * error)
+
+
+def test_the_parts_of_a_bootstrap_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = list(np.random.default_rng(5).exponential(size=13))
+    whole = interval(values, [0] * 13)
+    monkeypatch.setattr(judge_statistics, "PART", 1001)
+    assert interval(values, [0] * 13) == whole
 
 
 def test_p_is_that_of_student_whatever_the_shown_interval() -> None:
@@ -410,6 +418,20 @@ def test_more_than_four_clients_use_three_drawn_permutations() -> None:
     means = swapped_means({3: scores}, {3: clients}, joint)
     by_hand = [sum(scores[c][order[c]] for c in clients) / 6 for order in ({c: c for c in clients}, *drawn)]
     assert means is not None and means.tolist() == pytest.approx(by_hand)
+
+
+def test_a_swap_test_reads_the_assignments_that_are_tried_and_no_others() -> None:
+    asked: list[int] = []
+
+    class Row(dict[int, float]):
+        def get(self, owner: int, missing: Any = None) -> Any:
+            asked.append(owner)
+            return super().get(owner, missing)
+
+    clients = tuple(range(40))
+    scores: Any = {3: {client: Row(dict.fromkeys(clients, 0.5)) for client in clients}}
+    means = swapped_means(scores, {3: clients}, joint_assignments({3: clients}, 0))
+    assert means is not None and means.tolist() == [0.5] * 4 and len(asked) == 4 * 40
 
 
 def test_only_attacked_clients_count_and_a_unit_without_a_swap_is_left_out() -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from fedxray.adversary.disclose import copied
 from fedxray.adversary.view import Grants, View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence, of_membership
+from fedxray.attacks.floors import Majority
 from fedxray.attacks.local_model.baselines import LastReturned
 from fedxray.attacks.membership import MembershipLoss
 from fedxray.audit.plan import Plan, make_plan
@@ -22,8 +24,11 @@ from fedxray.audit.run import execute
 from fedxray.audit.run.execute import StoredAnswers, execute_case, execute_run, without_defence
 from fedxray.audit.run.grid import Case, Run, expand
 from fedxray.audit.run.store import Store, open_store
+from fedxray.data.dataset import Records
 from fedxray.defences.base import NoDefence
+from fedxray.federation import truth as truths
 from fedxray.federation.recipe import Recipe
+from fedxray.seeds import spell
 from tests.attacks.by_hand import linear, table, view_with
 from tests.audit.plans import tiny
 from tests.audit.stored import stored_evidence
@@ -170,6 +175,23 @@ def test_an_attack_is_handed_a_plain_function_to_run_others(store: Store, monkey
     execute_run(plan, store, runs[0])
     execute_case(plan, store, cases[0])
     assert handed and all(not hasattr(memo, name) for memo in handed for name in ("store", "case", "save", "view"))
+
+
+def test_public_records_of_a_run_are_spelled_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    spelled: list[object] = []
+    monkeypatch.setattr(truths, "spell", lambda value: (spelled.append(value), spell(value))[1])
+    monkeypatch.setattr(execute, "spell", lambda value: (spelled.append(value), spell(value))[1])
+    plan, runs, cases = planned(attack=[{"name": "membership-loss"}])
+    execute_run(plan, store, runs[0])
+    _, context = execute.case_context(plan, store, cases[0])
+    view, public, attack = view_with(linear([[1.0]]), table(1)), context.truth.public, Majority()
+    own = replace(view, grants=Grants(names=("public-records",), public_records=copied(public)))
+    other = replace(own, grants=replace(own.grants, public_records=Records(public.x + 1, public.y)))
+    known = StoredAnswers(store, cases[0], view, truth=context.truth)
+    keys = [known._key(attack, one) for one in (own, own, own, other)]
+    assert sum(isinstance(value, Records) for value in spelled) == 2  # the run's, and the other
+    plain = StoredAnswers(store, cases[0], view)
+    assert keys == [plain._key(attack, one) for one in (own, own, own, other)] and len(set(keys)) == 2
 
 
 def test_clients_that_hold_other_records_of_their_own_share_no_answer(store: Store) -> None:

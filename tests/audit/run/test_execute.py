@@ -99,6 +99,7 @@ def test_a_case_that_succeeds(store: Store) -> None:
     assert set(found["controls"]) == {"held-out", "other-client", "global-model"}
     assert (found["seed"], found["defence"], found["client"], found["aware"]) == (0, "none", 0, None)
     ended = ended_cases(plan, store)
+    assert not execute._open_run  # the judge needs no message and no record
     guessed = galleries(ended)
     assert [one["case"] for one in guessed] == [case.id for case in cases]
     assert all(value[0] == "smoker" for value in guessed[0]["records"][0]["values"])
