@@ -39,6 +39,8 @@ THEIRS: dict[str, dict[str, Any]] = {  # arguments that a defence of a plan lack
 KINDS = ("WEIGHTS", "WEIGHT_DIFF")
 RECORDER = "fedxray.integrations.nvflare.Recorder"
 NEVER = 'never applied: NVFlare 2.9 skips filters for tasks "*"; name the task, such as "train"'
+INWARD = 'never applied: results leave a site in the direction "out"'
+ELSEWHERE = 'not for the task "train", whose results a plan simulates'
 WEIGHTS = "it gets whole models, not updates, and cuts these; let clients send differences (WEIGHT_DIFF)"
 MISSING = (
     "records, network, loss, epochs, batch size, learning rate, whether the script reports its steps; NVFlare sends no "
@@ -55,6 +57,7 @@ class JobFilter:
     path: str
     tasks: tuple[str, ...]  # none: all of them, as a site's own filters
     args: Mapping[str, Any] = field(default_factory=dict)
+    outward: bool = True
 
     @property
     def name(self) -> str:
@@ -64,7 +67,7 @@ class JobFilter:
     @property
     def runs(self) -> bool:
         """Return whether it is ever applied."""
-        return "*" not in self.tasks
+        return self.outward and set(self.tasks) != {"*"}
 
     def line(self) -> str:
         """Return class, arguments and tasks."""
@@ -178,15 +181,23 @@ def _sites(path: Path, meta: Mapping[str, Any], policies: list[str]) -> list[str
 def _executors(client: Mapping[str, Any]) -> Iterator[JobExecutor]:
     for one in _list(client, "executors"):
         given = _table(_table(one, "executor"), "args")
-        script = " ".join(_text(given[key]) for key in ("task_script_path", "task_script_args") if given.get(key))
+        parts = [given[key] for key in ("task_script_path", "task_script_args", "command") if given.get(key)]
+        words = [word for part in parts for word in (part if isinstance(part, list) else [part])]
         sends = "WEIGHT_DIFF" if given.get("params_transfer_type") == "DIFF" else "WEIGHTS"
-        yield JobExecutor(tasks=_tasks(one), script=script, sends=sends)
+        yield JobExecutor(tasks=_tasks(one), script=_text(" ".join(map(_text, words))), sends=sends)
 
 
 def _of_job(client: Mapping[str, Any]) -> Iterator[JobFilter]:
     for chain in _list(client, "task_result_filters"):
         for one in _list(chain, "filters"):
-            yield JobFilter(path=str(one.get("path", "")), tasks=_tasks(chain), args=_table(one, "args"))
+            yield _filter(one, chain, _tasks(chain))
+
+
+def _filter(one: Mapping[str, Any], placed: Mapping[str, Any], tasks: tuple[str, ...]) -> JobFilter:
+    """Return a filter; NVFlare takes its class from the first of three keys that is there."""
+    path = next((one[key] for key in ("path", "class_path", "name") if key in one), "")
+    outward = str(placed.get("direction") or "out").lower() in ("out", "inout")
+    return JobFilter(path=str(path), tasks=tasks, args=_table(one, "args"), outward=outward)
 
 
 def _scopes(path: Path, policy: Mapping[str, Any], folder: Path, meta: Mapping[str, Any]) -> Iterator[JobScope]:
@@ -194,10 +205,7 @@ def _scopes(path: Path, policy: Mapping[str, Any], folder: Path, meta: Mapping[s
     home = path.parent.parent if path.parent.name == "local" else path.parent
     wanted = meta.get("scope") or policy.get("default_scope")
     for scope in _list(policy, "scopes"):
-        filters = (
-            JobFilter(path=str(one.get("path", "")), tasks=(), args=_table(one, "args"))
-            for one in _list(scope, "task_result_filters")
-        )
+        filters = (_filter(one, one, ()) for one in _list(scope, "task_result_filters"))
         site = EVERY if home == folder else home.name
         name = _text(scope.get("name", ""))
         yield JobScope(site=site, name=name, applies=scope.get("name") == wanted, filters=tuple(filters))
@@ -331,7 +339,7 @@ def _text(value: Any) -> str:
 def _translated(one: JobFilter, app: JobApp) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the settings of the plan's defence for a filter, None where it does nothing there, and what differs."""
     if not one.runs:
-        return None, [NEVER]
+        return None, [NEVER if one.outward else INWARD]
     if one.name not in STOCK:
         return None, [] if one.path == RECORDER else [CONVERT if one.name == "ConvertWeights" else OWN]
     title, kinds = STOCK[one.name], app.kinds(one.tasks)
@@ -343,6 +351,8 @@ def _translated(one: JobFilter, app: JobApp) -> tuple[dict[str, Any] | None, lis
         for key, usual in THEIRS.get(title, {}).items()
         if one.args.get(key, usual) != usual
     ]
+    if one.tasks and "train" not in one.tasks:
+        notes.append(ELSEWHERE)
     if "WEIGHTS" in kinds and one.name != "ExcludeVars":
         notes.append(WEIGHTS)
     settings = {ours: _ours(one.args[theirs]) for theirs, ours in OURS[title].items() if theirs in one.args}

@@ -74,6 +74,37 @@ def test_a_chain_without_tasks_is_for_all_of_them(tmp_path: Path) -> None:
     assert "never applied" in listed(job(tmp_path / "job", [{"filters": [SVT]}]))
 
 
+def test_a_chain_runs_for_the_tasks_that_it_names_beside_all(tmp_path: Path) -> None:
+    folder = job(tmp_path / "job", [{"tasks": ["*", "train"], "filters": [SVT]}])
+    assert "never applied" not in listed(folder) and defences(folder) == [NvflareSvt(epsilon=0.5)]
+
+
+def test_a_filter_of_another_task_is_named(tmp_path: Path) -> None:
+    folder = job(tmp_path / "job", [{"tasks": ["validate"], "filters": [SVT]}])
+    assert 'not for the task "train"' in listed(folder) and "# not the same: SVTPrivacy: not for the" in blocks(folder)
+
+
+@pytest.mark.parametrize("direction", ["out", "INOUT", "in"])
+def test_a_filter_of_the_other_direction_never_runs(tmp_path: Path, direction: str) -> None:
+    folder = job(tmp_path / "job", [{"tasks": ["train"], "direction": direction, "filters": [SVT]}])
+    scope = {"name": "s", "task_result_filters": [{**EXCLUDE, "direction": direction}]}
+    (folder / "privacy.json").write_text(json.dumps({"scopes": [scope], "default_scope": "s"}))
+    assert listed(folder).count("never applied") == (2 if direction == "in" else 0)
+    assert len(defences(folder)) == (0 if direction == "in" else 1)
+
+
+@pytest.mark.parametrize("key", ["class_path", "name"])
+def test_a_filter_is_known_by_every_key_of_its_class(tmp_path: Path, key: str) -> None:
+    named = {key: SVT["path"] if key == "class_path" else "SVTPrivacy", "args": SVT["args"]}
+    folder = job(tmp_path / "job", [{"tasks": ["train"], "filters": [named]}])
+    assert defences(folder) == [NvflareSvt(epsilon=0.5)]
+
+
+def test_the_command_of_an_external_trainer_is_its_script(tmp_path: Path) -> None:
+    folder = job(tmp_path / "job", [], task_script_path=None, task_script_args="", command=["python3", "-u", "net.py"])
+    assert "script python3 -u net.py sends" in listed(folder)
+
+
 def test_a_sites_own_filters_come_first_and_run(tmp_path: Path) -> None:
     folder = job(tmp_path / "job", [{"tasks": ["train"], "filters": [PERCENTILE]}])
     recorder = {"path": "fedxray.integrations.nvflare.Recorder", "args": {"folder": "here"}}
