@@ -1,14 +1,16 @@
 """A site's own filter of NVFlare or mod of Flower as a defence: its very code changes every update.
 
 A filter gets the update as a difference of models (WEIGHT_DIFF) with the number of local steps; a mod gets a model of
-zeros and the update as its reply, so what it does to differences is the same. Both draw from NumPy's global generator,
-which is seeded for the call and restored after it. Nothing is known of their formulas, so no attack adapts to them.
+zeros and the update as its reply, so what it does to differences is the same. The global generators of NumPy, Python
+and PyTorch, from which they draw, are seeded for the call and restored after it. Nothing is known of their formulas, so
+no attack adapts to them.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,30 +86,35 @@ def own_copy(subject: Any) -> Any:
     """Return a client's own copy, as it may keep a state; what cannot be copied, as NVFlare's SVT, is shared."""
     try:
         return copy.deepcopy(subject)
-    except TypeError:
+    except Exception:  # noqa: BLE001  (objects of others)
         return subject
 
 
 @contextmanager
 def seeded(generator: torch.Generator) -> Iterator[None]:
-    """A block in which NumPy's global draws follow from the generator."""
-    before = np.random.get_state()
-    np.random.seed(int(torch.randint(2**32, (), generator=generator, device="cpu")))
-    try:
-        yield
-    finally:
-        np.random.set_state(before)
+    """A block in which global draws follow from the generator."""
+    before, plain_before = np.random.get_state(), random.getstate()
+    seed = int(torch.randint(2**32, (), generator=generator, device="cpu"))
+    with torch.random.fork_rng(devices=[]):
+        np.random.seed(seed)
+        random.seed(seed)
+        torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(before)
+            random.setstate(plain_before)
 
 
 def _fitting(name: str, value: Any, like: Tensor) -> Tensor:
     """Return an array as a tensor like the original, zeros where there is none."""
     if value is None:
         return torch.zeros_like(like)
-    array = torch.as_tensor(np.asarray(value))
-    if array.shape != like.shape:
-        expected, got = f"{name!r} of shape {list(like.shape)}", str(list(array.shape))
+    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    if array.shape != like.shape or array.dtype.kind not in "fiub":
+        expected, got = f"numbers {name!r} of shape {list(like.shape)}", f"{array.dtype} of shape {list(array.shape)}"
         raise BadInput("defence", expected=expected, got=got, remedy="A filter may change values or drop arrays.")
-    return array.to(like)
+    return torch.from_numpy(array.astype(np.float64, order="C")).to(like)  # of any byte order and strides
 
 
 def _through_filter(subject: Any, arrays: Arrays, steps: int) -> Mapping[str, Any]:
@@ -144,4 +151,5 @@ def _through_mod(subject: Any, arrays: Arrays, steps: int) -> Mapping[str, Any]:
     answer = subject(asked, context, trained)
     if answer.has_error():
         raise BadInput("defence", expected="a mod that replies", got=str(answer.error), remedy="Try it in Flower.")
-    return {name: value.numpy() for name, value in next(iter(answer.content.array_records.values())).items()}
+    replied: Mapping[str, Any] = next(iter(answer.content.array_records.values()), {})
+    return {name: value.numpy() for name, value in replied.items()}

@@ -37,6 +37,7 @@ MOST_PASSES = 10_000  # over all entries, until enough are chosen
 STEPS_REPORTED = "Whether the training script reports its local steps, by which NVFlare divides the update."
 ROUNDING = 1e-3  # relative, of a clipped length
 TINY = 1e-200  # of a squared length
+LEAST_NORM, MOST_NORM = 1e-90, 1e90  # beyond which nothing, or everything, passes
 CLIPPING_NORM = "Largest Euclidean norm of an update."
 
 
@@ -282,7 +283,7 @@ class FlowerAdaptiveClipping(Defence):
         # Clipped updates have the norm itself as their length, up to rounding.
         share = sum(length >= self.initial_clipping_norm * (1 - ROUNDING) for length in lengths) / len(lengths)
         factor = math.exp(-self.clip_norm_lr * (share - self.target_clipped_quantile))
-        return replace(self, initial_clipping_norm=self.initial_clipping_norm * factor)
+        return replace(self, initial_clipping_norm=min(max(self.initial_clipping_norm * factor, LEAST_NORM), MOST_NORM))
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

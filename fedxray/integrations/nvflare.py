@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, NDArray[Any]]
 KINDS = ("WEIGHTS", "WEIGHT_DIFF")
+VALIDATE = "validate"  # a task that sends models, also of other sites, to be scored
 TASKS = ["train"]  # a filter for all tasks, "*", is never applied by NVFlare 2.9
 MOST_HELD = 4_000_000_000  # bytes of models that wait for their reply
 MOST_SECONDS = 30.0  # that the end of a run waits for the disk
@@ -216,7 +217,10 @@ def _writer(folder: str, side: Side) -> RecordingWriter:
         if folder not in _held.writers:
             # NVFlare ends a process that has threads of its own; the end of the run waits for the disk instead.
             _held.writers[folder] = RecordingWriter(folder, side, at_exit=False)
-        return _held.writers[folder]
+        writer = _held.writers[folder]
+    if writer.side != side:
+        _warn(folder, f"the {writer.side} records here, so the {side} does not; give it a folder of its own")
+    return writer
 
 
 def _key(folder: str, fl_ctx: FLContext, side: Side) -> Key:
@@ -239,7 +243,7 @@ def _is_over(folder: str) -> bool:
 
 def _hold(folder: str, shareable: Shareable, fl_ctx: FLContext, side: Side) -> None:
     data = _model(shareable)
-    if data is None:
+    if data is None or fl_ctx.get_prop(FLContextKey.TASK_NAME) == VALIDATE:
         return
     if data.meta.get(FORM) is not None:
         _warn(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,34 +78,73 @@ def test_a_run_sends_every_update_through() -> None:
             assert all(bool(value.any()) is ("bias" not in name) for name, value in update.items())
 
 
-def test_a_filter_that_changes_shapes_is_refused() -> None:
+class Changed:
+    """A filter that changes every array by a function, and its name by a prefix."""
+
+    def __init__(self, change: Callable[[Any], Any], prefix: str = "") -> None:
+        self.change, self.prefix = change, prefix
+
+    def process(self, shareable: Any, context: Any) -> Any:
+        from nvflare.apis.dxo import from_shareable
+
+        data = from_shareable(shareable)
+        data.data = {self.prefix + name: self.change(value) for name, value in data.data.items()}
+        return data.update_shareable(shareable)
+
+
+class Single(Changed):
+    """A filter that cannot be copied."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise RuntimeError("no copies")
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [(lambda value: value.ravel(), "shape"), (lambda value: value * 1j, "complex"), (lambda value: "text", "<U4")],
+)
+def test_a_filter_that_returns_no_such_numbers_is_refused(change: Any, refusal: str) -> None:
     pytest.importorskip("nvflare")
-
-    class Flattened:
-        def process(self, shareable: Any, context: Any) -> Any:
-            from nvflare.apis.dxo import from_shareable
-
-            data = from_shareable(shareable)
-            data.data = {name: value.ravel() for name, value in data.data.items()}
-            return data.update_shareable(shareable)
-
-    with pytest.raises(BadInput, match="shape"):
-        sent(as_defence(Flattened()))
+    with pytest.raises(BadInput, match=refusal):
+        sent(as_defence(Changed(change)))
 
 
 def test_a_filter_that_renames_arrays_is_refused() -> None:
     pytest.importorskip("nvflare")
-
-    class Renamed:
-        def process(self, shareable: Any, context: Any) -> Any:
-            from nvflare.apis.dxo import from_shareable
-
-            data = from_shareable(shareable)
-            data.data = {f"x.{name}": value for name, value in data.data.items()}
-            return data.update_shareable(shareable)
-
     with pytest.raises(BadInput, match="arrays of the update"):
-        sent(as_defence(Renamed()))
+        sent(as_defence(Changed(lambda value: value, "x.")))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: value[::-1].copy()[::-1],
+        lambda value: value.astype(">f4"),
+        lambda value: torch.tensor(value, requires_grad=True),
+    ],
+)
+def test_arrays_of_any_layout_are_taken(change: Any) -> None:
+    pytest.importorskip("nvflare")
+    assert all(torch.equal(value, update_of()[name]) for name, value in sent(as_defence(Single(change))).items())
+
+
+def test_draws_of_python_and_torch_follow_from_the_generator() -> None:
+    pytest.importorskip("nvflare")
+    noisy = as_defence(Changed(lambda value: value + random.random() + torch.randn(()).item()))
+    before = random.getstate(), torch.get_rng_state()
+    first, again, other = sent(noisy), sent(noisy), sent(noisy, seed=1)
+    assert random.getstate() == before[0] and torch.equal(torch.get_rng_state(), before[1])
+    assert first["w"].equal(again["w"]) and not first["w"].equal(other["w"])
+
+
+def test_a_mod_that_replies_without_arrays_is_refused() -> None:
+    flower = pytest.importorskip("flwr.app")
+
+    def silent(message: Any, context: Any, call_next: Any) -> Any:
+        return flower.Message(flower.RecordDict(), reply_to=message)
+
+    with pytest.raises(BadInput, match="no array at all"):
+        sent(as_defence(silent))
 
 
 def test_anything_else_is_refused_by_name() -> None:

@@ -205,6 +205,16 @@ def test_an_update_of_zeros_stays_zero() -> None:
     assert not clipped({"w": torch.zeros(3)}, 1.0)["w"].any()
 
 
+@pytest.mark.parametrize(("length", "wanted"), [(1e30, 0.0), (0.0, 1.0)])
+def test_the_adaptive_norm_stays_a_number(length: float, wanted: float) -> None:
+    update = {"w": torch.full((4,), length)}
+    defence: Defence = FlowerAdaptiveClipping(clip_norm_lr=100.0, target_clipped_quantile=wanted)
+    for _ in range(10):
+        defence = defence.after_round([update])
+        hook = defence.hooks(WORK).outgoing
+        assert hook is not None and bool(hook(update, None, fork(0))[0]["w"].isfinite().all())
+
+
 @pytest.mark.parametrize(("length", "goes"), [(283.0, -1), (2.8e-4, 1)])
 def test_the_adaptive_norm_moves_as_flowers(length: float, goes: int) -> None:
     """Measured with Flower 1.41: 0.1, 0.090, 0.082, 0.074 while all are clipped; 0.111, 0.122, 0.135 while none is."""

@@ -102,6 +102,27 @@ def test_a_difference_is_added_and_what_is_left_out_stays(tmp_path: Path) -> Non
     assert arrays["w"].tolist() == [1.0, 2.0, 3.0, 4.0] and float(arrays["b"]) == 1.5
 
 
+def test_a_model_that_is_only_validated_is_no_round(tmp_path: Path) -> None:
+    for task in ("validate", "train"):
+        for direction in (FilterKey.IN, FilterKey.OUT):
+            facts = context(direction, task)
+            facts.set_prop(FLContextKey.TASK_NAME, task)
+            metrics = DXO(DataKind.METRICS, data={"accuracy": 0.5}).to_shareable()
+            back = metrics if (task, direction) == ("validate", FilterKey.OUT) else message(dict(MODEL))
+            Recorder(str(tmp_path / "held")).process(back, facts)
+    (only,) = recorded(tmp_path / "held").messages
+    assert only.reply is not None and not recorders._held.sent
+
+
+def test_a_folder_of_the_other_side_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    exchange(tmp_path / "held", dict(MODEL))
+    for direction in (FilterKey.OUT, FilterKey.IN):
+        facts = context(direction, process="SJ", peer="site-1")
+        Recorder(str(tmp_path / "held")).process(message(dict(MODEL)), facts)
+    assert len(recorded(tmp_path / "held").messages) == 1
+    assert "the client records here, so the server does not" in caplog.text
+
+
 def test_later_filters_do_not_change_the_copy(tmp_path: Path) -> None:
     reply = {"w": np.ones(4, dtype=np.float32), "b": np.float32(0)}
     sent = message({"w": np.zeros(4, dtype=np.float32), "b": np.float32(0)})
