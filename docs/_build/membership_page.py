@@ -49,7 +49,7 @@ def tables(content: Content) -> str:
             f"ROC AUC with 95 % intervals over {' or '.join(map(str, runs))} runs:\n",
             _table([(SETTINGS[name], cell) for name, cell in plain.items()], attacks, "auc", 1.0, 2),
             f"{sentence(content)}\n",
-            "True-positive rate at 1 % false positives, in %, clients pooled by normal scores:\n",
+            "True-positive rate at 1 % false positives, in %, mean of the clients' curves by members:\n",
             _table([(SETTINGS[name], cell) for name, cell in plain.items()], attacks, "tpr_at_1pct_fpr", 100.0, 1),
             "Under defences, AUC:\n",
             _table(defended, UNDER_DEFENCES, "auc", 1.0, 2),

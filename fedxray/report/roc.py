@@ -38,13 +38,19 @@ def roc_curves(document: Mapping[str, Any]) -> list[RocCurves]:
     """Return a drawing per role, defence and unit (records or people), the first few."""
     rows = [row for row in judged(document) if row.get("roc") and row["roc"]["fpr"]]
     groups = grouped(rows, lambda row: (plan_of(row), row["role"], row["defence"], row["metric"]))
-    return [_curves(f"roc-{index}", own) for index, own in enumerate(list(groups.values())[:MOST_DRAWINGS])]
+    places = [place for *place, _ in groups]
+    return [
+        _curves(f"roc-{index}", own, twice=places.count(places[index]) > 1)
+        for index, own in enumerate(list(groups.values())[:MOST_DRAWINGS])
+    ]
 
 
-def _curves(name: str, rows: Sequence[Row]) -> RocCurves:
+def _curves(name: str, rows: Sequence[Row], *, twice: bool) -> RocCurves:
+    """Return one drawing; the metric is in the title where there are two of the same role and defence."""
     ordered = sorted(rows, key=lambda row: -(row["mean"] or 0.0))[: len(DASHES)]
     first = ordered[0]
-    parts = (plan_of(first), words.capital(words.role_words(first["role"])), words.defence_words(first["defence"]))
+    parts = [plan_of(first), words.capital(words.role_words(first["role"])), words.defence_words(first["defence"])]
+    parts += [words.metric_name(first["metric"])] if twice else []
     title, more = ", ".join(part for part in parts if part), len(rows) - len(ordered)
     noun = ("person", "people") if first["metric"] in BY_PERSON else ("record", "records")
     members, others = (words.count(first["roc"][kind], *noun) for kind in ("members", "others"))
@@ -53,7 +59,7 @@ def _curves(name: str, rows: Sequence[Row]) -> RocCurves:
 
 
 def roc_chart(rows: Sequence[Row], *, name: str, title: str) -> Drawing:
-    """Return the curves of some rows, guessing as the diagonal, and shaded where under ten others lie above."""
+    """Return the curves of some rows, guessing as the diagonal, and shaded where a rate rests on under ten others."""
     height = AXES_HEIGHT + BELOW + KEY_HEIGHT * len(rows)
     least = min(min(row["roc"]["fpr"]) for row in rows)
 
@@ -61,7 +67,7 @@ def roc_chart(rows: Sequence[Row], *, name: str, title: str) -> Drawing:
         foot = height - AXES_HEIGHT
         axes = figure.add_axes((0.15, foot / height, 0.79, (AXES_HEIGHT - 10) / height))
         _log_axes(axes, least, inks)
-        few = LEAST_FALSE / (max(row["roc"]["others"] for row in rows) + 1)
+        few = max(_solid_from(row["roc"]["others"]) for row in rows)
         axes.axvspan(least, min(few, 1.0), color=inks.band, linewidth=0, zorder=0)
         axes.plot([least, 1.0], [least, 1.0], color=inks.muted, linewidth=charts.CASE_WIDTH)
         for index, (row, dash) in enumerate(zip(rows, DASHES, strict=False)):
@@ -88,6 +94,11 @@ def roc_chart(rows: Sequence[Row], *, name: str, title: str) -> Drawing:
     )
 
 
+def _solid_from(others: int) -> float:
+    """Return the false-positive rate at which ten others are named."""
+    return (LEAST_FALSE + 1) / (others + 1)
+
+
 def _log_axes(axes: Axes, least: float, inks: Inks) -> None:
     for side in ("x", "y"):
         on_log_scale(axes, side)
@@ -108,6 +119,6 @@ def _key(row: Row) -> str:
 def _described(row: Row) -> str:
     """Return one curve for screen readers, at the first rate that rests on ten others."""
     fpr, tpr, others = (row["roc"][key] for key in ("fpr", "tpr", "others"))
-    at = next((index for index, rate in enumerate(fpr) if rate * (others + 1) >= LEAST_FALSE - 0.5), len(fpr) - 1)
+    at = next((index for index, rate in enumerate(fpr) if rate >= 0.99 * _solid_from(others)), len(fpr) - 1)
     rates = f"true-positive rate {100 * tpr[at]:.3g} % at {100 * fpr[at]:.3g} % false positives"
     return f"{words.metric_name(row['metric'])} {_key(row)}; {rates}."

@@ -1,22 +1,27 @@
-"""The ROC curve of a membership row: records of all its cases together, at few false-positive rates on a log scale.
+"""The ROC curve of a membership row: the mean over its cases, by their members, at few false-positive rates.
 
-Scores of different clients and runs have no common scale, so the ranks within a case become normal scores before they
-are pooled. A point is the share of members above the k-th highest non-member, at the false-positive rate k / (n + 1) of
-n non-members: guessing lies on the diagonal. Ties are in random order.
+Scores of different clients and runs have no common scale: every score is placed among the non-members of its own case,
+and one exposed client stays visible. With n non-members the k-th highest stands for the false-positive rate k / (n + 1)
+and rates between these are interpolated, so that guessing lies on the diagonal, however few or unequal they are. Ties
+are in random order. The curve starts where the case with most non-members does: below, no rate can be distinguished.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedxray.audit.judge.statistics import Floats
+from fedxray.metrics.records import RATES
 from fedxray.metrics.table import BY_PERSON
 
-POINTS = 32  # at most
+POINTS = 32  # at most, beside the rates that are printed
 DIGITS = 4
+
+Sides = tuple[Floats, Floats]  # scores of members, and of the non-members of the same case
 
 
 def roc_of(cases: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any] | None:
@@ -28,38 +33,47 @@ def roc_of(cases: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any] | 
     of_people = any("people_in_question" in case["ledger"] for case in cases)
     if not ranked or not all(ranked) or of_people is not (metric in BY_PERSON):
         return None
-    scores = np.concatenate([_normal_scores(np.asarray(draws["scores"], np.float64)) for draws in ranked if draws])
-    member = np.concatenate([np.asarray(draws["member"], dtype=bool) for draws in ranked if draws])
-    return curve(scores[member], scores[~member]) if member.any() and not member.all() else None
+    return curve([_sides(draws) for draws in ranked if draws])
 
 
-def _normal_scores(scores: Floats) -> Floats:
-    """Return the normal quantiles of mid-ranks [records]."""
-    from scipy.special import ndtri
-
-    ordered = np.sort(scores)
-    twice = np.searchsorted(ordered, scores, "left") + np.searchsorted(ordered, scores, "right")
-    quantiles: Floats = ndtri(twice / (2 * len(scores)))
-    return quantiles
+def _sides(draws: Mapping[str, Any]) -> Sides:
+    scores, member = np.asarray(draws["scores"], np.float64), np.asarray(draws["member"], dtype=bool)
+    return scores[member], scores[~member]
 
 
-def curve(inside: Floats, outside: Floats) -> dict[str, Any]:
+def curve(cases: Sequence[Sides]) -> dict[str, Any] | None:
     """Return the numbers of members and others, and true-positive rates at false-positive rates."""
-    ordered = np.sort(outside)[::-1]
-    counts = np.unique(np.geomspace(1, len(outside), POINTS).round().astype(int))
-    limits = ordered[counts - 1]
-    above = (inside[None] > limits[:, None]).sum(1)
-    level = (inside[None] == limits[:, None]).sum(1)
-    # Of others at the limit, this one is the j-th in random order: a tied member comes before it with j / (ties + 1)
-    place = counts - (outside[None] > limits[:, None]).sum(1)
-    ties = (outside[None] == limits[:, None]).sum(1)
-    rates = (above + level * place / (ties + 1)) / len(inside)
+    known = [(inside, outside) for inside, outside in cases if len(inside) and len(outside)]
+    if not known:
+        return None
+    most = max(len(outside) for _, outside in known)
+    printed = [math.floor(rate * most + 1e-9) + 1 for rate, least in RATES.values() if most >= least]
+    counts = np.unique([*np.geomspace(1, most, POINTS).round().astype(int), *printed])
+    rates = counts / (most + 1)
     return {
-        "members": len(inside),
-        "others": len(outside),
-        "fpr": [_short(count / (len(outside) + 1)) for count in counts],
-        "tpr": [_short(rate) for rate in rates],
+        "members": sum(len(inside) for inside, _ in known),
+        "others": sum(len(outside) for _, outside in known),
+        "fpr": [_short(rate) for rate in rates],
+        "tpr": [_short(rate) for rate in mean_tpr(known, rates)],
     }
+
+
+def mean_tpr(cases: Sequence[Sides], fpr: Floats) -> Floats:
+    """Return the mean over all members of the probability to be named at false-positive rates [rates].
+
+    A member below a of n non-members of its case and level with t lies at a rate between a / (n + 1) and
+    (a + t + 1) / (n + 1), each equally likely.
+    """
+    named, members = np.zeros(len(fpr)), 0
+    for inside, outside in cases:
+        ordered = np.sort(outside)
+        left, right = np.searchsorted(ordered, inside, "left"), np.searchsorted(ordered, inside, "right")
+        above, ties = len(outside) - right, right - left
+        places = fpr[:, None] * (len(outside) + 1) - above[None]  # [rates, members]
+        named += np.clip(places / (ties[None] + 1), 0.0, 1.0).sum(1)
+        members += len(inside)
+    mean: Floats = named / members
+    return mean
 
 
 def _short(rate: float) -> float:

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from fedxray.audit.judge import results
-from fedxray.audit.judge.roc import POINTS, curve, roc_of
+from fedxray.audit.judge.roc import POINTS, curve, mean_tpr, roc_of
 from fedxray.audit.judge.summary import summarise
 from fedxray.errors import BadInput
-from fedxray.metrics.records import tpr_at_fpr
+from fedxray.metrics.records import RATES, tpr_at_fpr
 from tests.report.synthetic import make_cases, make_document
 
 
@@ -24,7 +24,8 @@ def ranked_case(scores: np.ndarray, member: np.ndarray, **ledger: Any) -> dict[s
 def test_a_point_is_the_rate_at_one_false_positive_less(levels: int) -> None:
     draws = np.random.default_rng(levels)
     scores, member = draws.integers(0, levels, 300), draws.random(300) < 0.4
-    found, others = curve(scores[member].astype(float), scores[~member].astype(float)), int((~member).sum())
+    found, others = curve([(scores[member].astype(float), scores[~member].astype(float))]), int((~member).sum())
+    assert found is not None
     for rate, tpr in zip(found["fpr"], found["tpr"], strict=True):
         allowed = round(rate * (others + 1)) - 1
         slow = tpr_at_fpr(torch.from_numpy(scores), torch.from_numpy(member), fpr=allowed / others)
@@ -33,13 +34,50 @@ def test_a_point_is_the_rate_at_one_false_positive_less(levels: int) -> None:
     assert found["fpr"][0] == pytest.approx(1 / (others + 1), rel=1e-3) and found["tpr"] == sorted(found["tpr"])
 
 
-def test_guessing_lies_on_the_diagonal_on_average_also_at_the_first_points() -> None:
+@pytest.mark.parametrize(
+    "sizes", [[(50, 60)], [(2, 2)] * 30 + [(450, 50)] * 3]
+)  # members and others of the cases, equal and not
+def test_guessing_lies_on_the_diagonal_on_average_also_at_the_first_points(sizes: list[tuple[int, int]]) -> None:
     draws = np.random.default_rng(0)
-    curves = [curve(draws.normal(size=50), draws.normal(size=60)) for _ in range(4000)]
-    mean = np.mean([one["tpr"] for one in curves], axis=0)
-    assert mean == pytest.approx(curves[0]["fpr"], abs=0.006)
-    equal = curve(np.zeros(50), np.zeros(60))  # exactly, where all scores are equal
-    assert equal["tpr"] == pytest.approx(equal["fpr"], rel=1e-3)
+    rates = np.array([0.002, 0.01, 0.05, 0.3, 0.9])
+    runs = 60_000 // sum(map(sum, sizes))
+    drawn = [
+        [(draws.normal(size=inside), draws.normal(size=outside)) for inside, outside in sizes] for _ in range(4 * runs)
+    ]
+    found = [mean_tpr(cases, rates) for cases in drawn]
+    error = np.std(found, axis=0) / np.sqrt(len(found))
+    assert np.all(np.abs(np.mean(found, axis=0) - rates) < 4 * error)
+    equal = curve([(np.zeros(inside), np.zeros(outside)) for inside, outside in sizes])
+    assert equal is not None and equal["tpr"] == pytest.approx(equal["fpr"], rel=1e-3)  # where all scores are equal
+
+
+def test_one_exposed_client_is_not_hidden_by_the_others() -> None:
+    draws, member = np.random.default_rng(0), np.arange(2000) < 1000
+    cases = [ranked_case(draws.normal(size=2000) + shift * member, member) for shift in (0, 0, 0, 3)]
+    found = roc_of(cases, "auc")
+    assert found is not None
+    for name, allowed in (("tpr_at_1pct_fpr", 11),):  # the printed rate lies on the curve
+        scores = [torch.tensor(case["draws"]["scores"]) for case in cases]
+        clients = [tpr_at_fpr(one, torch.from_numpy(member), fpr=RATES[name][0]) for one in scores]
+        at = found["fpr"].index(pytest.approx(allowed / 1001, rel=1e-3))
+        assert found["tpr"][at] == pytest.approx(np.mean(clients), rel=1e-3) and max(clients) > 0.6
+        assert found["tpr"][at] > 0.15  # pooled by normal scores: 0.013
+
+
+def test_a_rate_is_the_mean_of_the_clients_curves_by_their_members() -> None:
+    draws = np.random.default_rng(3)
+    cases = [
+        (draws.integers(0, 9, inside) + 1.0, draws.integers(0, 9, outside) + 0.0)
+        for inside, outside in ((5, 7), (40, 30))
+    ]
+    rates = np.array([0.01, 0.2, 0.5])
+    slow = np.zeros(3)
+    for inside, outside in cases:
+        member = torch.arange(len(inside) + len(outside)) < len(inside)
+        scores = torch.from_numpy(np.concatenate([inside, outside]))
+        own = [0.0, *(tpr_at_fpr(scores, member, fpr=false / len(outside)) for false in range(len(outside))), 1.0]
+        slow += len(inside) * np.interp(rates, np.arange(len(own)) / (len(own) - 1), own) / 45
+    assert mean_tpr(cases, rates) == pytest.approx(slow)
 
 
 def test_clients_are_pooled_by_ranks_so_that_their_scales_do_not_matter() -> None:
