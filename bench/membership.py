@@ -56,7 +56,8 @@ from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation
 from fedxray.federation.transcript import Transcript
 from fedxray.federation.truth import Truth
-from fedxray.metrics.records import RATES, auc, by_subject
+from fedxray.metrics.records import auc, by_subject
+from fedxray.metrics.table import RATES
 from fedxray.models import build
 from fedxray.params import element_count, parameters_of
 from fedxray.seeds import fork

@@ -65,4 +65,6 @@ GRANTS: Mapping[str, str] = {
     "oracle-order": "the order in which the client used its records",
 }
 
+# What `target-records` are where people are recognised by other records of theirs
+OTHER_RECORDS = "records of people, none of them trained on; of some people other records were"
 MOST_SOURCES = {"train": 1000, "holdout": 250}  # records of all clients together in `source-records`

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedxray.data.dataset import Column
 from fedxray.errors import BadInput
 from fedxray.imaging import assignment
+from fedxray.metrics.table import RATES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,10 +184,6 @@ def tpr_at_fpr(score: Tensor, member: Tensor, *, fpr: float = 0.01) -> float:
     # With ties in random order, a member at the limit comes before the first non-member too many with this probability.
     positives = above + level * (left + 1) / (int((outside == limit).sum()) + 1)
     return positives / len(inside)
-
-
-# True-positive rates by name: the false-positive rate, and the non-members from which on it is more than a guess.
-RATES = {"tpr_at_1pct_fpr": (0.01, 1_000), "tpr_at_0p1pct_fpr": (0.001, 10_000)}
 
 
 def membership_scores(score: Tensor, member: Tensor) -> Scores:

@@ -131,6 +131,8 @@ METRICS: dict[str, Metric] = {
     "training_mape": _down("model", 0.05, "mean relative error of the model on the client's training records"),
 }
 BY_PERSON = ("auc_subject", "auc_subject_other")  # metrics whose unit is a person with several records
+# True-positive rates by name: the false-positive rate, and the non-members from which on it is more than a guess.
+RATES = {"tpr_at_1pct_fpr": (0.01, 1_000), "tpr_at_0p1pct_fpr": (0.001, 10_000)}
 PAPER_VARIANT = re.compile(r"(psnr|ssim)_(awa|curious)$")  # as the paper computes it
 # The primary metric of a kind of evidence.
 MAIN_METRIC: dict[str, str] = {

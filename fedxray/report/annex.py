@@ -186,7 +186,7 @@ def _result(document: Mapping[str, Any], row: Row) -> dict[str, Any]:
         "floor": row["floor"],
         "floor_is": words.floor_words(row["over"], row["public"]),
         "gain": row["difference"],
-        "level": row["kind"] if row["verdict"] == "leaks" else None,
+        "level": words.level(row) if row["verdict"] == "leaks" else None,
         "controls": {name: control["mean"] for name, control in row["controls"].items()},
         "detection_limit": row["seen"],
     }

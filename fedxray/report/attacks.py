@@ -145,7 +145,7 @@ def _measure(row: Row) -> dict[str, Any]:
         # name, mean, gain over it with interval
         "controls": [_control(name, control, metric) for name, control in row["controls"].items()],
         "ceiling": None if row["ceiling"] is None else units.value(row["ceiling"], metric),
-        "level": words.LEVELS.get(row["kind"] or ""),
+        "level": f"{words.level(row)}-level" if row["kind"] else None,
         "size": words.count(row["n"], row["unit"]),  # number of client-runs, or of records in a recording
         "worst": worst_words(row),
         "state": row["state"] if row["primary"] else None,

@@ -13,6 +13,7 @@ from fedxray.audit.judge.verdict import is_bounded
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
 from fedxray.metrics import units
+from fedxray.metrics.table import BY_PERSON
 from fedxray.report import states, words
 from fedxray.report.rows import Row, attack_facts, deployed, grouped, judged, plan_of, table, utilities
 
@@ -108,7 +109,7 @@ def _knows(document: Document, row: Row) -> tuple[tuple[str, str], ...]:
         if (plan_of(case), case["attack"], case["role"], case["defence"]) == key and case["ledger"]
     ]
     grants = dict.fromkeys(str(grant) for ledger in cases for grant in ledger.get("grants") or ())
-    known = words.grant_words([grant for grant in grants if grant != "defence"], row["public"])
+    known = words.grant_words([grant for grant in grants if grant != "defence"], row["public"], row["metric"])
     return (("Attacker knows", known),) if cases else ()
 
 
@@ -577,6 +578,7 @@ def _network_notices(recordings: Cases) -> list[tuple[str, str]]:
 # What an attack of each kind infers; attributes name their column instead.
 SECRETS: Mapping[str, str] = {
     "membership": "which records were trained on",
+    "people": "who is in the training data",  # membership by person
     "sources": "which client a record belongs to",
     "images": "the training images",
     "class-images": "what the images of a class look like",
@@ -597,7 +599,8 @@ def learns(plan: Mapping[str, Any], cases: Cases) -> str:
 
 def must_not_leak(document: Document, plan: Mapping[str, Any], cases: Cases) -> str:
     """Return what the attacks of a plan try to infer."""
-    kinds = dict.fromkeys(attack_facts(document, str(case["attack"])).get("kind") for case in cases)
+    known = _kinds(document)
+    kinds = dict.fromkeys(known[str(case["attack"])] for case in cases)
     column = sensitive_column(plan, cases)
     secrets = {"attributes": words.quoted(column) if column else "the sensitive column", **SECRETS}
     return "; ".join(secrets[kind] for kind in kinds if kind in secrets)
@@ -628,11 +631,17 @@ def secrets_of(document: Document) -> dict[str, str]:
 
 def secret_words(document: Document) -> dict[str, str]:
     """Return what each attack infers, by its label; older results do not state it."""
-    columns = secrets_of(document)
-    labels = dict.fromkeys(str(case["attack"]) for case in document["cases"])
-    kinds = {label: attack_facts(document, label).get("kind", "") for label in labels}
-    quoted = {label: words.quoted(columns[label]) for label in labels if label in columns}
+    columns, kinds = secrets_of(document), _kinds(document)
+    quoted = {label: words.quoted(columns[label]) for label in kinds if label in columns}
     return {label: SECRETS[kind] for label, kind in kinds.items() if kind in SECRETS} | quoted
+
+
+def _kinds(document: Document) -> dict[str, str]:
+    """Return what kind of secret each attack infers, by its label: people where these are judged."""
+    labels = dict.fromkeys(str(case["attack"]) for case in document["cases"])
+    kinds = {label: str(attack_facts(document, label).get("kind", "")) for label in labels}
+    by_person = {row["attack"] for row in judged(document) if row["metric"] in BY_PERSON}
+    return {label: "people" if label in by_person and kind == "membership" else kind for label, kind in kinds.items()}
 
 
 def _first_fact(cases: Cases, key: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedxray.audit.judge.verdict import is_bounded, is_unproven
+from fedxray.audit.judge.verdict import COPIES_ONLY, is_bounded, is_unproven
 from fedxray.metrics import units
 from fedxray.metrics.table import BY_PERSON
 from fedxray.report import words
@@ -225,6 +225,7 @@ def _coarse(row: Row) -> str:
 def _no_leak(row: Row) -> str:
     most = None if row["upper"] is None else units.value(row["upper"], row["metric"], sign=True)
     power = "The same attack detects a leak that was planted on purpose under the same defence."
+    power += f" There {COPIES_ONLY}." if row["metric"] == "auc_subject_other" else ""
     return f"A gain above {most} does not fit these runs. {power}" if most else power
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from fedxray.adversary.grants import GRANTS
+from fedxray.adversary.grants import GRANTS, OTHER_RECORDS
 from fedxray.errors import BadInput, printable
 from fedxray.metrics import units
 from fedxray.metrics.table import BY_PERSON, base_metric, metric as metric_named
@@ -49,7 +49,6 @@ ROLES: Mapping[str, str] = {
     "curious-client": "a curious client",
     "secure-aggregation": "the server under secure aggregation",
 }
-LEVELS: Mapping[str, str] = {"record": "record-level", "client": "client-level", "population": "population-level"}
 LEVEL_MEANINGS: Mapping[str, str] = {
     "record": "Record: training records are exposed more than held-out records.",
     "client": "Client: a client's own messages reveal more than another client's. Everyone at this client may be "
@@ -116,11 +115,17 @@ def aware_words(row: Row) -> str:
     return known.get(row["aware"], "with or without knowledge of the defence")
 
 
+def level(row: Row) -> str | None:
+    """Return the level of a leak in a word."""
+    by_person = row["kind"] == "record" and row["metric"] in BY_PERSON
+    return "person" if by_person else row["kind"]
+
+
 def level_words(row: Row) -> str:
     """Return the level of a leak and what follows from it."""
     if row["kind"] == "population" and "global-model" in row["controls"]:
         return BY_ANYONE
-    if row["kind"] == "record" and row["metric"] in BY_PERSON:
+    if level(row) == "person":
         return OF_PEOPLE
     return LEVEL_MEANINGS.get(row["kind"] or "", NO_LEVEL)
 
@@ -136,17 +141,19 @@ def help_words(row: Row, column: str | None, clients: int | None = None) -> str:
         return HIDDEN
     if row["kind"] == "client" and clients == 2:
         return HELPS_TWO
-    if row["kind"] == "record" and row["metric"] in BY_PERSON:
+    if level(row) == "person":
         return HELPS_PEOPLE
     left_out = "" if column is None else f"leaving {quoted(column)} out of training, or "
     return HELPS.get(row["kind"] or "", "").format(column=left_out)
 
 
-def grant_words(grants: Sequence[str], public: float | None) -> str:
+def grant_words(grants: Sequence[str], public: float | None, metric: str | None = None) -> str:
     """Return what an attacker knows; `public` is the share of records taken as public, None where it is not known."""
+    others = {"target-records": OTHER_RECORDS} if metric == "auc_subject_other" else {}
+    meanings = {**GRANTS, **others}
     share = f" ({100 * public:g}{units.GLUE}% of all records)" if public else ""
     known = [
-        GRANTS.get(grant, grant) + (share if grant in ("public-records", "public-images") else "") for grant in grants
+        meanings.get(grant, grant) + (share if grant in ("public-records", "public-images") else "") for grant in grants
     ]
     return "; ".join(["The model's architecture and the messages that its role sees", *known]) + "."
 

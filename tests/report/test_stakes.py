@@ -10,7 +10,7 @@ import pytest
 
 from fedxray.audit.catalog import ATTACKS, attack_facts, make_attack
 from fedxray.audit.judge import results
-from fedxray.report import build_report
+from fedxray.report import build_report, states
 from fedxray.report.attacks import attack_sections
 from fedxray.report.overview import SECRETS, cards, secrets_of
 from fedxray.report.setup import setups, utility
@@ -50,6 +50,26 @@ def test_the_plan_is_used_where_the_ledger_is_empty(clinic: dict[str, Any]) -> N
     assert "Predicts" not in facts(changed) and "the sensitive column" in facts(changed)["Must not leak"]
     changed["plan"]["data"] |= {"target": "bill", "sensitive": "age"}
     assert facts(changed)["Predicts"] == "“bill”" and facts(changed)["Must not leak"].startswith("“age”")
+
+
+@pytest.mark.parametrize("metric", ["auc_subject", "auc_subject_other"])
+def test_people_are_named_where_they_are_judged(clinic: dict[str, Any], metric: str) -> None:
+    changed = copy.deepcopy(clinic)
+    changed["summary"] = [row for row in changed["summary"] if row["attack"] == "membership-loss" and row["primary"]]
+    for row in changed["summary"]:
+        row |= {"metric": metric, "kind": "record", "state": "leaks", "verdict": "leaks"}
+    for case in changed["cases"]:
+        case["ledger"] |= {"grants": ["target-records"]}
+    assert facts(changed)["Must not leak"] == "“smoker”; who is in the training data"
+    assert {one["level"] for part in attack_sections(changed) for one in part.measures} == {"person-level"}
+    for card in cards(changed):
+        assert card.secret == "who is in the training data"
+        known = dict(card.facts)["Attacker knows"]
+        assert ("all that the client trained on" in known) is (metric == "auc_subject")
+        assert ("none of them trained on; of some people other records were" in known) is (metric != "auc_subject")
+    changed["summary"][0] |= {"state": "no leak found", "verdict": "no leak found"}
+    said = states.evidence(changed["summary"][0])
+    assert ("whether it recognises a person by other records was not tested" in said) is (metric != "auc_subject")
 
 
 def test_records_without_columns_have_classes(clinic: dict[str, Any]) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedxray.audit.judge.statistics import Floats
-from fedxray.metrics.records import RATES
-from fedxray.metrics.table import BY_PERSON
+from fedxray.metrics.table import BY_PERSON, RATES
 
 POINTS = 32  # at most, beside the rates that are printed
 DIGITS = 4

@@ -39,6 +39,7 @@ MOST_LOST = "fewer than half of the cases ended"
 NO_ROOM = "the guess without messages is already nearly perfect, so no attack could show a leak here"
 NO_POWER_CHECK = "no power check shows that this attack would have seen a leak"
 POWER_FAILED = "the power check failed"
+COPIES_ONLY = "it recognises exact copies; whether it recognises a person by other records was not tested"
 NOT_ALL_ENDED = "not every case ended"
 UNSCORED = "without this score"
 FAR_BELOW = "worse than the guess without messages, so the attack cannot show what the messages add"
@@ -224,7 +225,9 @@ def _by_power(given: VerdictInput) -> tuple[State, str]:
     if not given.adapts:
         return "open", f"{bounded}, but {NOT_ADAPTED}"
     seen = _size(given.seen, given)
-    return "no leak found", f"{bounded}; a leak of {seen} or more would have been seen in 4 of 5 such audits"
+    limits = f"a leak of {seen} or more would have been seen in 4 of 5 such audits"
+    limits += f"; of planted leaks, {COPIES_ONLY}" if given.metric == "auc_subject_other" else ""
+    return "no leak found", f"{bounded}; {limits}"
 
 
 def unjudgeable(given: VerdictInput) -> str | None:

@@ -40,8 +40,8 @@ from fedxray.data.dataset import Column, Dataset, Records, union
 from fedxray.federation.truth import Truth
 from fedxray.imaging import assignment, match, psnr
 from fedxray.metrics.images import class_image_closeness, image_closeness
-from fedxray.metrics.records import RATES, Scores, by_subject, placements, recovered_values, row_closeness
-from fedxray.metrics.table import metric as metric_named
+from fedxray.metrics.records import Scores, by_subject, placements, recovered_values, row_closeness
+from fedxray.metrics.table import RATES, metric as metric_named
 
 # Facts of an attack about the records of its own seat: they are never scored, but they may have been found.
 OWN = ("own_share", "own_images", "own_found", "own_psnr")
@@ -657,19 +657,25 @@ def _auc_variance(member: Tensor) -> float:
     return (inside + outside + 1) / (12 * inside * outside)
 
 
+def _drawn(context: CaseContext, rows: Rows) -> Tensor:
+    """Return whether each record, or person where records have subjects, is a member [n]: those are independent."""
+    records, member = membership_records(context.truth, context.client, context.part.seats, rows)
+    return member if records.subject is None else by_subject(member.double(), member, records.subject)[1]
+
+
 def record_variances(context: CaseContext, guess: Scored) -> dict[str, float]:
-    """Return by metric the variance of the score if its records were independent; absent where that is not known."""
+    """Return by metric the variance of the score if its records were independent; absent where that is not known.
+
+    People are, where records have subjects: the records of one may all score alike.
+    """
     truth, client, seats = context.truth, context.client, context.part.seats
     means, records = guess.scores.means, guess.scores.records
     if guess.evidence.kind == "membership":
-        _, member = membership_records(truth, client, seats)
-        known = {"auc": _auc_variance(member), **dict.fromkeys(RATES, EVEN / int(member.sum()))}
-        by_person: tuple[tuple[str, Rows], ...] = (("auc_subject", "train"), (OTHER, "others"))
-        for name, rows in by_person:
-            if name in means:
-                asked, member = membership_records(truth, client, seats, rows)
-                assert asked.subject is not None
-                known[name] = _auc_variance(by_subject(member.double(), member, asked.subject)[1])
+        drawn = _drawn(context, "train")
+        known = dict.fromkeys(("auc", "auc_subject"), _auc_variance(drawn))
+        known |= dict.fromkeys(RATES, EVEN / int(drawn.sum()))
+        if OTHER in means:
+            known[OTHER] = _auc_variance(_drawn(context, "others"))
         return {name: value for name, value in known.items() if name in means}
     count = len(records_in_question(truth, client, seats))
     variances = {"label_error": EVEN * count, "label_accuracy": EVEN / count, "training_accuracy": EVEN / count}

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fedxray.audit.judge.summary import summarise
-from fedxray.audit.judge.verdict import LEAST_UNITS, number
+from fedxray.audit.judge.verdict import COPIES_ONLY, LEAST_UNITS, number
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.run.canaries import put_canaries
 from fedxray.audit.run.comparisons import adapts
@@ -471,7 +471,8 @@ def _row(row: Mapping[str, Any], kind: str, cases: Sequence[Mapping[str, Any]]) 
     lost = [case for case in cases if not case["scores"]]
     checked = {name: row[name] for name in columns} | {"planted": kind, "lost": len(lost), "passed": beats}
     if beats:
-        return checked | {"reason": f"it finds a planted leak: {_gain(row)}"}
+        copied = f"; {COPIES_ONLY}" if row["metric"] == "auc_subject_other" else ""
+        return checked | {"reason": f"it finds a planted leak: {_gain(row)}{copied}"}
     if lost:
         return checked | {"reason": f"a planted case failed: {lost[0]['reason']}"}
     if row["low"] is None:

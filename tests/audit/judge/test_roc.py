@@ -12,7 +12,8 @@ from fedxray.audit.judge import results
 from fedxray.audit.judge.roc import POINTS, curve, mean_tpr, roc_of
 from fedxray.audit.judge.summary import summarise
 from fedxray.errors import BadInput
-from fedxray.metrics.records import RATES, tpr_at_fpr
+from fedxray.metrics.records import tpr_at_fpr
+from fedxray.metrics.table import RATES
 from tests.report.synthetic import make_cases, make_document
 
 

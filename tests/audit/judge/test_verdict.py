@@ -328,3 +328,9 @@ def test_a_gain_above_the_margin_is_never_safe_whatever_its_bound() -> None:
         power=Power(passed=True, reason=""),
     )
     assert judge(given).state == "suspected"
+
+
+def test_no_leak_by_other_records_says_that_only_copies_were_planted() -> None:
+    limits = "it recognises exact copies; whether it recognises a person by other records was not tested"
+    assert limits in judged(SAFE, power=PASSED, metric="auc_subject_other").reason
+    assert limits not in judged(SAFE, power=PASSED, metric="auc_subject").reason

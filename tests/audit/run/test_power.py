@@ -220,3 +220,10 @@ def test_a_recording_is_checked_by_a_simulation_of_its_recipe(tmp_path: Path) ->
     assert planted_work(unknown, [Check(attack="membership-loss")]) == ([], [])
     row = power_rows(unknown, [Check(attack="membership-loss")], [])[0]
     assert not row["passed"] and "recipe of the recording is not known" in row["reason"]
+
+
+def test_a_person_found_by_planted_copies_is_said_so() -> None:
+    plan = plan_of(attack=[{"name": "membership-loss", "label": "a", "primary": "auc_subject_other"}])
+    by = {"scores": {"auc_subject_other": 0.9}, "floors": {"chance": {"auc_subject_other": 0.5}}, "plant": "membership"}
+    row = power_rows(plan, A, [planted_case(0.9, client, **by) for client in range(6)])[0]
+    assert row["passed"] and "it recognises exact copies; whether" in row["reason"]
