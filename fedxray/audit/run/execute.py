@@ -348,6 +348,7 @@ def execute_case(plan: Plan, store: Store, case: Case) -> None:
             same = _as_unaware(plan, store, case)
             store.write_case(case.id, same) if same is not None else _attack_case(plan, store, case)
             return
+        store.share_journals()
         try:  # what the defence changes stays there
             do_apart(partial(_attack_case, plan, store, case), store.until)
         except OwnCodeError as error:
@@ -402,6 +403,7 @@ def execute_trial(plan: Plan, store: Store, trial: TrialTask) -> None:
     """Run one trial of a search before its case; whatever fails here fails again in the case, which reports it."""
     with store.reachable():
         try:
+            store.share_journals()
             work = partial(_run_trial, plan, store, trial)
             do_apart(work, store.until) if runs_defence(plan, trial.case) else work()
         except NoSpaceError:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run.store import MARKER, PLAN, PRIVATE, RECORDS, Store, read_looks, read_marker
+from fedxray.audit.run.store import MARKER, PLAN, PRIVATE, RECORDS, Store, check_format, read_looks, read_marker
 from fedxray.errors import BadInput
 from fedxray.files import locked, read_object, write_whole
 
@@ -35,6 +35,7 @@ def extended(folder: Path, plan: Plan, *, total: int | None = None) -> Plan:
     marker = read_marker(folder)
     if before.digest() not in (marker.get("plan"), marker.get("before")):  # not a folder of ours: the store refuses it
         return plan
+    check_format(folder, marker)
     merged = _merged(before, plan, folder)
     if total is not None:
         merged = with_total(merged, total, _seeds_run(merged, folder))

@@ -145,40 +145,56 @@ class Store:
         """Answers of attacks, by their keys."""
         return journal(self.private / "evidence")
 
+    def share_journals(self) -> None:
+        """Choose the files of this process, so that its forks write the same ones."""
+        assert self.cases and self.evidence
+
     def has_case(self, case: str) -> bool:
         """Return whether that case has ended."""
-        return self.cases.read(case) is not None
+        return self._case(case) is not None
 
     def write_case(self, case: str, document: Mapping[str, Any]) -> None:
         """Store how a case ended."""
-        self.cases.write(case, _json(document), "case")
+        self.cases.write(case, [_json(document)], "case")
 
     def read_case(self, case: str) -> dict[str, Any]:
         """Return how a case ended."""
-        content = self.cases.read(case)
-        if content is None:
+        ended = self._case(case)
+        if ended is None:
             got = "none that is complete"
             raise BadInput(f"case {case}", expected="its stored outcome", got=got, remedy=results.RESUME)
-        ended: dict[str, Any] = parse_json(content)
-        results.check_part(ended, "case", self.private / "cases" / case, results.AGAIN)
         return ended
+
+    def _case(self, case: str) -> dict[str, Any] | None:
+        """Return how a case ended, None where that is not stored or does not fit: it is computed again."""
+        content = self.cases.read(case)
+        try:
+            ended: Any = None if content is None else parse_json(content)
+        except (ValueError, RecursionError):
+            return None
+        fits = results.misfit(ended, results.schema()["$defs"]["case"]) is None
+        return ended if fits and ended["id"] == case else None
 
     def save_evidence(self, key: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Store tensors and plain facts under a key; one that is lost is computed again, so it is not synced."""
         from safetensors.torch import save
 
         content = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
-        self.evidence.write(key, _json(facts) + content, "evidence", lasting=False)
+        self.evidence.write(key, [_json(facts), content], "evidence", lasting=False)
 
     def load_evidence(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return the tensors and facts of a key, None where they are missing or incomplete."""
+        """Return the tensors and facts of a key, None where they are missing, incomplete or of another form."""
+        from safetensors import SafetensorError
         from safetensors.torch import load
 
         stored = self.evidence.read(key)
         if stored is None:
             return None
         facts, _, content = stored.partition(b"\n")
-        return load(content), parse_json(facts)
+        try:
+            return load(content), parse_json(facts)
+        except (ValueError, RecursionError, SafetensorError):
+            return None
 
     def write_results(self, document: Mapping[str, Any]) -> None:
         """Write results.json."""
@@ -227,6 +243,11 @@ def open_store(
         check_folder(folder, digest, resume=resume, kind=kind, records=records)
         store = Store(folder.absolute())  # a worker may have another working directory
         _set_up(store, digest, kind, records)
+        for entries in (store.cases, store.evidence):
+            if lost := entries.unread():
+                store.log(
+                    f"{PRIVATE}/{entries.folder.name}: {lost} bytes hold no entry; what they held is computed again"
+                )
         with store.reachable():
             yield store
 
@@ -249,15 +270,20 @@ def check_folder(
     marker = read_marker(folder)
     if marker.get("kind") != kind or marker.get("plan") != digest:
         raise _not_usable(folder, f"the folder of another {marker.get('kind', 'audit')} (its plan differs)")
-    if marker.get("format") != FORMAT:
-        raise _not_usable(folder, f"an audit of format {marker.get('format')}, this is {FORMAT}: draws or files differ")
-    if marker.get("version") != version("fedxray"):
-        raise _not_usable(folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}")
+    check_format(folder, marker)
     if not resume:
         remedy = "Continue with --resume, or choose another --out."
         raise BadInput("--out", expected="a new folder", got=f"{folder}, which holds this audit already", remedy=remedy)
     if records is not None:
         _check_records(folder, records)
+
+
+def check_format(folder: Path, marker: Mapping[str, Any]) -> None:
+    """Refuse the folder of an audit by another version."""
+    if marker.get("format") != FORMAT:
+        raise _not_usable(folder, f"an audit of format {marker.get('format')}, this is {FORMAT}: draws or files differ")
+    if marker.get("version") != version("fedxray"):
+        raise _not_usable(folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}")
 
 
 def _check_records(folder: Path, records: str) -> None:

@@ -199,3 +199,17 @@ def test_more_seeds_without_resume_leave_a_folder_as_it_is(tmp_path: Path) -> No
     with pytest.raises(BadInput):
         run(tmp_path / "out", FEW, seeds=4)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == before
+
+
+def test_a_folder_of_another_format_is_refused_as_it_is(tmp_path: Path) -> None:
+    run(tmp_path / "out", FEW)
+    marker = tmp_path / "out" / "audit.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_bytes()), "format": 4}))
+
+    def files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+
+    before, wider = files(), {**FEW, "attack": [*FEW["attack"], {"name": "attribute-from-model"}]}
+    with pytest.raises(BadInput, match="format 4"):
+        run(tmp_path / "out", wider, resume=True)
+    assert files() == before

@@ -18,7 +18,7 @@ import torch
 from fedxray import files
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.store import MARKER, Store, check_folder, clear, open_store, purge
+from fedxray.audit.run.store import LOG, MARKER, Store, check_folder, clear, open_store, purge
 from fedxray.errors import BadInput
 from fedxray.files import POINTS, TEMPORARY, VARIABLE, NoSpaceError, write_whole
 from tests.audit.forks import start
@@ -126,7 +126,7 @@ def test_the_same_plan_is_resumed_and_leftovers_are_swept_out(tmp_path: Path) ->
         (tmp_path / "private" / left / f"{TEMPORARY}{'2' * 32}").write_text("half")
     (tmp_path / f"{TEMPORARY}{'3' * 32}").write_text("half")
     with open_store(tmp_path, "digest", resume=True) as store:
-        assert store.has_case("c")
+        assert store.cases.read("c") is not None
     assert not [name for name in names(tmp_path) if TEMPORARY in name]
 
 
@@ -349,3 +349,22 @@ def test_an_audit_killed_at_any_point_resumes_to_the_same_results(
     assert timeless(ended.document) == uninterrupted
     assert timeless(json.loads((tmp_path / "out" / "results.json").read_bytes())) == uninterrupted
     assert not [name for name in names(tmp_path) if TEMPORARY in name]
+
+
+@pytest.mark.parametrize("content", [b'{"a": NaN}', b"[" * 100_000, b"[]", b"\xff", b""])
+def test_entries_that_cannot_be_used_are_computed_again(tmp_path: Path, content: bytes) -> None:
+    with open_store(tmp_path, "digest") as store:
+        store.cases.write("c", [content], "case")
+        store.evidence.write("e", [content], "evidence")
+        assert not store.has_case("c") and store.load_evidence("e") is None
+        with pytest.raises(BadInput, match="case c: expected its stored outcome"):
+            store.read_case("c")
+
+
+def test_bytes_without_an_entry_are_in_the_log(tmp_path: Path) -> None:
+    with open_store(tmp_path, "digest") as store:
+        store.write_case("c", {})
+    with (store.private / "cases" / store.cases.own).open("ab") as stream:
+        stream.write(b"half")
+    with open_store(tmp_path, "digest", resume=True) as store:
+        assert "private/cases: 4 bytes hold no entry" in (tmp_path / LOG).read_text()
