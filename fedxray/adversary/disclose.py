@@ -316,12 +316,13 @@ def _metrics(truth: Truth, client: int | None, transcript: Transcript | None) ->
 
     A recording holds what was really reported.
     """
-    if transcript is None or (transcript.recorded and not transcript.reported):
+    known = {} if transcript is None else {r: dict(by.metrics) for r, by in transcript.reported.items() if by.metrics}
+    if transcript is None or (transcript.recorded and not known):
         lacking = ("no transcript", "Call disclose(..., transcript=transcript).")
         got, remedy = lacking if transcript is None else ("a recording without any", "Leave metrics out.")
         raise BadInput("grants", expected="metrics that clients reported in a run", got=got, remedy=remedy)
     if transcript.recorded:
-        return {round: dict(metrics) for round, metrics in transcript.reported.items()}
+        return known
     records, network, metrics = records_in_question(truth, client), in_eval_mode(truth.model), {}
     for round, key in transcript.sent_to(0 if client is None else client).items():
         sent = transcript.shelf.get(key)

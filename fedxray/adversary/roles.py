@@ -209,27 +209,33 @@ def _late(read: Read) -> tuple[Late, Late]:
     return Late(lambda: once().params), Late(lambda: once().buffers)
 
 
-def _in_the_clear(transcript: Transcript) -> dict[int, Message]:
-    """By round, the facts of the sum: who took part and their examples, which protocols of sums do not hide."""
-    return {message.round: message for message in transcript.readable_by(SERVER) if message.what == "sum"}
+def _in_the_clear(transcript: Transcript) -> dict[int, tuple[tuple[int, ...], int | None]]:
+    """By round, who took part and their examples, which protocols of sums do not hide; a recorded node is client 0."""
+    sums = (message for message in transcript.readable_by(SERVER) if message.what == "sum")
+    recorded = {
+        round: (tuple(range(reported.nodes)), reported.examples)
+        for round, reported in transcript.reported.items()
+        if reported.nodes
+    }
+    return recorded | {message.round: (message.contributors, message.examples) for message in sums}
 
 
 def _differences(
-    models: Sequence[ObservedModel], clear: Mapping[int, Message] = MappingProxyType({})
+    models: Sequence[ObservedModel], clear: Mapping[int, tuple[tuple[int, ...], int | None]] = MappingProxyType({})
 ) -> tuple[Observation, ...]:
     """Rounds with both global models seen, as updates of contributors that are unknown unless they are in the clear."""
     observations = []
     for before, after in itertools.pairwise(models):
         if after.round == before.round + 1:
-            facts = clear.get(before.round)
+            contributors, examples = clear.get(before.round, (None, None))
             observations.append(
                 Observation(
                     round=before.round,
                     start=before.params,
                     update=Late(partial(subtract, after.params, before.params)),
                     kind="weights",
-                    contributors=None if facts is None else facts.contributors,
-                    examples=None if facts is None else facts.examples,
+                    contributors=contributors,
+                    examples=examples,
                     buffers=before.buffers,
                     buffers_after=after.buffers,
                 )

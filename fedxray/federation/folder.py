@@ -24,7 +24,16 @@ from fedxray.data.checks import check_size, max_bytes
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.setting import Federation, participant_count, recorded_rounds
-from fedxray.federation.transcript import SERVER, TENSOR_OVERHEAD, WIRE, Message, Parts, Transcript, client_reader
+from fedxray.federation.transcript import (
+    SERVER,
+    TENSOR_OVERHEAD,
+    WIRE,
+    Message,
+    Parts,
+    Reported,
+    Transcript,
+    client_reader,
+)
 from fedxray.files import read_json, room_for, write_whole
 from fedxray.losses import LOSSES
 from fedxray.params import Params, buffers_of, is_finite, parameters_of
@@ -92,6 +101,15 @@ class MessageForm(_IndexPart):
     tampered: bool = False
 
 
+class ReportedForm(_IndexPart):
+    """What was reported beside the models of one round."""
+
+    round: Count
+    metrics: dict[str, float]
+    nodes: Count | None
+    examples: Count | None
+
+
 class Index(_IndexPart):
     """The index of a folder."""
 
@@ -106,6 +124,7 @@ class Index(_IndexPart):
     shards: list[Shard]
     places: dict[Key, TensorPlace]
     messages: list[MessageForm]
+    reported: list[ReportedForm] = Field(default_factory=list)
 
 
 def forms(tensors: Params) -> dict[str, TensorForm]:
@@ -449,6 +468,7 @@ class FolderShelf:
             "shards": [shard.model_dump() for shard in self._shards],
             "places": _plain(self._places),
             "messages": [message_form(message) for message in transcript.messages],
+            "reported": [{"round": round, **vars(reported)} for round, reported in transcript.reported.items()],
         }
         text = json.dumps(index, separators=(",", ":"), allow_nan=False)
         write_whole(self.path / INDEX, text.encode(), "index")
@@ -478,6 +498,10 @@ def read_transcript(path: str | Path, *, model: nn.Module, space: Space) -> Tran
         loss=index.loss,
         clients=index.clients,
         secure_aggregation=index.secure_aggregation,
+        reported={
+            form.round: Reported(metrics=form.metrics, nodes=form.nodes, examples=form.examples)
+            for form in index.reported
+        },
         recorded=index.recorded,
     )
 

@@ -45,6 +45,18 @@ class Message:
     tampered: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """What travels beside the models of a recorded round: the node's metrics, how many nodes took part, their examples.
+
+    Nodes and examples are None where the recording does not hold them.
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    nodes: int | None = None
+    examples: int | None = None  # of all nodes that took part
+
+
 def readers_of_broadcast(client: int) -> frozenset[str]:
     """Readers of the model sent to a client: the server, that client and an eavesdropper on its link."""
     return frozenset({SERVER, WIRE, client_reader(client)})
@@ -131,7 +143,7 @@ class Transcript:
     loss: str
     clients: int
     secure_aggregation: bool = False
-    reported: Mapping[int, Mapping[str, float]] = field(default_factory=dict)  # by round, metrics of a recorded node
+    reported: Mapping[int, Reported] = field(default_factory=dict)  # by round of a recording
     recorded: bool = False  # read from a live federation, so no client can be asked again
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from fedxray.federation.recording.format import Said
 from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose, transcribe
 from fedxray.federation.recording.writer import RecordingWriter, open_folder, pack, write_message
+from fedxray.federation.transcript import Reported
 from tests.contract.reach import secrets_behind, texts_behind
 from tests.federation.messages import training_message
 
@@ -86,6 +88,16 @@ def test_a_recorded_transcript_can_be_kept_as_a_folder(folder: Path, tmp_path: P
         for name, value in found.shelf.get(message.parts).params.items():
             assert torch.equal(kept.shelf.get(message.parts).params[name], value)
     assert torch.equal(kept.shelf.get("reply/1").params["weight"], torch.full((1, 2), 0.5))
+
+
+def test_what_a_node_reported_is_kept_too(folder: Path, tmp_path: Path) -> None:
+    for path, loss in zip(message_files(folder), (0.5, 0.25, math.inf), strict=True):
+        change(path, config={"metric loss": 1e999 if math.isinf(loss) else loss, "lr": 0.1})
+    model = torch.nn.Linear(2, 1)
+    found = transcribe(choose(read_recording(folder)), model=model, space=SPACE, recipe=Recipe(loss="mse"))
+    write_transcript(found, tmp_path / "kept")
+    kept = read_transcript(tmp_path / "kept", model=model, space=SPACE)
+    assert kept.reported == found.reported == {round: Reported(metrics={"loss": 0.5 / (1 + round)}) for round in (0, 1)}
 
 
 def test_what_fetches_a_recorded_message_knows_no_other(folder: Path) -> None:

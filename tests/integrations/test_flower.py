@@ -138,6 +138,7 @@ def test_under_secure_aggregation_the_server_has_no_replies(tmp_path: Path) -> N
     assert hidden.secure_aggregation
     view = roles.server(hidden, client=0)
     assert view.target is None and len(view.observations) == 2
+    assert {(seen.contributors, seen.examples) for seen in view.observations} == {((0, 1, 2), 25)}
     own = transcribe(
         choose(read_recording(tmp_path / "client"), node=str(NODES[0])),
         model=network(),
@@ -145,7 +146,10 @@ def test_under_secure_aggregation_the_server_has_no_replies(tmp_path: Path) -> N
         recipe=RECIPE,
         secure_aggregation=True,
     )
-    assert roles.server(own, client=0).target is None
+    view = roles.server(own, client=0)
+    assert view.target is None and {seen.contributors for seen in view.observations} == {None}, (
+        "a node knows only itself"
+    )
 
 
 def test_secure_aggregation_is_noticed_by_its_protocol(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Label counts from the loss and accuracy that a client reports in the clear, also under secure aggregation (ours).
 
-A client reports the mean loss of the model that it was sent, over its own records. With e_tc the mean loss of class c
-under the model of round t, estimated on public records, and q the client's share of each class,
+A client reports the mean loss of the model that it was sent, over its own records, before it trains; metrics of the
+model that it returns mislead the attack. With e_tc the mean loss of class c under the model of round t, estimated on
+public records, and q the client's share of each class,
     loss_t = sum_c q_c e_tc + noise,     noise ~ N(0, v_t / n),
 v_t the variance of the loss within a class and n the client's number of examples; the same holds for accuracy. While a
 model gives one class to every record, its accuracy is that class's share exactly. With p the public shares, q - p is
@@ -31,7 +32,7 @@ LEAST_VARIANCE = 1e-4  # of the loss or accuracy within a class
 
 @dataclass(frozen=True, kw_only=True)
 class LabelsFromMetrics(Attack):
-    """How many training examples of each class are there? From the loss and accuracy that the client reports."""
+    """How many training examples of each class are there? From the client's loss and accuracy before it trains."""
 
     name: ClassVar[str] = "labels-from-metrics"
     kind: ClassVar[Kind] = "labels"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -112,22 +113,43 @@ def transcribe(
         loss=recipe.loss,
         clients=FELLOW + 1,
         secure_aggregation=hidden,
-        reported=_reported(chosen),
+        reported=_reported(chosen, examples),
         recorded=True,
     )
 
 
-def _reported(chosen: Chosen) -> dict[int, dict[str, float]]:
-    """By round, the metrics that the node reported beside its reply."""
-    by_round = {
-        round: {
+def _reported(chosen: Chosen, examples: bool) -> dict[int, transcripts.Reported]:
+    """By round, the node's metrics and, where the server recorded, who took part: nothing of this is ever hidden."""
+    answered = _answered(chosen)
+    by_round = {}
+    for round, message in chosen.trained.items():
+        metrics = {
             key.removeprefix(METRIC): float(value)
             for key, value in message.config.items()
-            if key.startswith(METRIC) and isinstance(value, int | float)
+            if key.startswith(METRIC) and isinstance(value, int | float) and math.isfinite(value)
         }
-        for round, message in chosen.trained.items()
-    }
-    return {round: metrics for round, metrics in by_round.items() if metrics}
+        counts = list(answered.get(message.round, {}).values())
+        known = [count for count in counts if count is not None]
+        by_round[round] = transcripts.Reported(
+            metrics=metrics,
+            nodes=len(counts) or None,
+            examples=sum(known) if examples and counts and len(known) == len(counts) else None,
+        )
+    return {round: reported for round, reported in by_round.items() if reported.metrics or reported.nodes}
+
+
+def _answered(chosen: Chosen) -> dict[int | None, dict[str, int | None]]:
+    """By the framework's round, the nodes that answered the server with their examples; empty for a node's recording.
+
+    Under secure aggregation the number of examples shows that a node answered.
+    """
+    run = next(iter(chosen.trained.values())).run
+    answered: dict[int | None, dict[str, int | None]] = {}
+    for message in chosen.recording.messages if chosen.recording.side == "server" else ():
+        took_part = message.reply is not None or message.examples is not None
+        if message.what == "train" and message.run == run and message.round is not None and took_part:
+            answered.setdefault(message.round, {})[message.node] = message.examples
+    return answered
 
 
 def check_fit(chosen: Chosen, model: nn.Module, *, widen: bool = False) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedxray.adversary import roles
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.recorded.prepare import chosen_of, rounds_learnt
+from fedxray.audit.recorded.prepare import chosen_of, recorded_transcript, rounds_learnt
 from fedxray.audit.recorded.recipe import known_recipe
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import learnt, understood
@@ -19,8 +20,10 @@ from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
 from fedxray.cli import main
 from fedxray.errors import BadInput, FedxrayError
+from fedxray.federation.folder import read_transcript, write_transcript
 from fedxray.federation.recording.format import Said
 from fedxray.federation.recording.writer import write_message
+from fedxray.report.overview import notices
 from tests.audit.plans import tiny, write_toml
 from tests.audit.recordings import record_simulation
 
@@ -340,6 +343,28 @@ def test_secure_aggregation_leaves_only_sums(place: Path, tmp_path: Path) -> Non
     assert "it needs replies of the target client alone" in refusal(place, hidden)
     found = document(federation={"secure_aggregation": True}, attack=ATTACKS[3:])
     assert run_audit(make_plan(found, place), tmp_path / "out").document["cases"][0]["status"] == "ok"
+
+
+def test_a_server_that_sees_sums_knows_who_took_part(place: Path, tmp_path: Path) -> None:
+    """Counts of a recorded server stay in the clear, and the report says that a sum of two protects neither."""
+    more: dict[str, Any] = {
+        "data": {"node": 101},
+        "transcript": {"client": 1},
+        "federation": {"secure_aggregation": True},
+    }
+    plan = make_plan(document("server", attack=ATTACKS[3:], **more), place)
+    prepared = prepare(plan, "none", 0)
+    write_transcript(recorded_transcript(plan, prepared), tmp_path / "kept")
+    federation = prepared.federation
+    kept = read_transcript(tmp_path / "kept", model=federation.model, space=federation.space)
+    total = sum(message.examples or 0 for message in chosen_of(plan).recording.messages if message.round == 1)
+    sums = roles.secure_aggregation(kept).observations
+    assert [(seen.contributors, seen.examples) for seen in sums] == [((0, 1), total)] * 3
+    ended = run_audit(plan, tmp_path / "out").document
+    assert ended["cases"][0]["ledger"]["smallest_sum"] == 2
+    assert any("among two" in headline for headline, _ in notices(ended))
+    alone = document(federation={"secure_aggregation": True}, attack=ATTACKS[3:])
+    assert "smallest_sum" not in run_audit(make_plan(alone, place), tmp_path / "own").document["cases"][0]["ledger"]
 
 
 def test_what_is_not_in_a_recording_is_reported_everywhere(
