@@ -24,7 +24,7 @@ from fedxray.reproduce.scoreboard import PAPERS as PAPER_PAGES, page as scoreboa
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "_build"))
 from lmra_page import choices, tables as local_models
-from membership_page import MEASURED, tables as membership_tables
+from membership_page import MEASURED, people as membership_of_people, tables as membership_tables
 from plan_reference import plan_reference
 
 DOCS = Path(__file__).resolve().parent
@@ -107,6 +107,7 @@ def blocks() -> dict[str, str]:
     grants = [(f"`{name}`", about) for name, about in GRANTS.items()]
     defences = [(f"`{name}`", _whole(catalog.resolve("defences", name))) for name in catalog.DEFENCES]
     restorers = [(f"`{name}`", _about(catalog.resolve("restorers", name))) for name in catalog.RESTORERS]
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
     return {
         "defences": _table(("defence", "effect"), defences),
         "roles": _table(("role", "sees"), roles),
@@ -115,7 +116,8 @@ def blocks() -> dict[str, str]:
         "own defence": _code("python", EXAMPLES / "own-defence" / "defence.py"),
         "own csv plan": _code("toml", EXAMPLES / "own-csv" / "patients.toml"),
         "schema": _code("", EXAMPLES / "no-data" / "schema.toml"),
-        "membership attacks": membership_tables(json.loads(MEASURED.read_text(encoding="utf-8"))),
+        "membership attacks": membership_tables(measured),
+        "people": membership_of_people(measured),
         "reproductions": _reproductions(),
         "restorers": _table(("restorer", "what it gives"), restorers),
     }

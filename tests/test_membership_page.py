@@ -27,7 +27,7 @@ def cell(runs: int = 5, **aucs: float) -> dict[str, Any]:
     attacks = {
         name: {"auc": [mean, mean - 0.02, mean + 0.02], "tpr_at_1pct_fpr": [mean / 10]} for name, mean in aucs.items()
     }
-    return {"runs": runs, "attacks": attacks}
+    return {"runs": runs, "attacks": attacks, "utility": {"accuracy": [0.8, 0.7, 0.9]}}
 
 
 def test_criteria_and_tables_of_made_up_numbers(page: ModuleType) -> None:
@@ -43,10 +43,35 @@ def test_criteria_and_tables_of_made_up_numbers(page: ModuleType) -> None:
         ("acs-income", "none", False, False, False),
     ]
     said = page.sentence(content)
-    assert "in 1 of 2 settings (farthest behind in ACS: 2.0 points)" in said and "in 1 of 1 where" in said
+    assert said.startswith("Without a defence, ") and "in 1 of 1 where" in said
+    assert "in 1 of 2 settings (farthest behind in ACS: 2.0 points)" in said
+    assert said.endswith(
+        " Under defences it is within 1 point in 0 of 1 settings (farthest behind in Adult,&nbsp;mixup: 17.0 points)."
+    )
     text = page.tables(content)
     assert "|cosine|**0.80**±0.02|0.70±0.02|" in text and "|loss|6.0|**7.1**|" in text
-    assert "|best|0.63±0.02|" in text and "mnist" not in text
+    assert "|best|0.63±0.02|" in text and "mnist" not in text and "|accuracy|0.80±0.10|0.80±0.10|" in text
+
+
+def test_under_defences_an_attack_without_a_row_of_its_own_may_be_the_strongest(page: ModuleType) -> None:
+    hidden = cell(runs=4, loss=0.6, best=0.63) | {"utility": {}}
+    hidden["attacks"]["logit-drop"] = {"auc": [0.7]}
+    text = page.tables({"adult": {"none": cell(loss=0.6, best=0.8), "mixup": hidden}}).partition("Under defences, AUC")[
+        2
+    ]
+    assert "|strongest&nbsp;single&nbsp;attack|logit-drop&nbsp;**0.70**|\n|runs|4|\n|accuracy|–|" in text
+    assert text.count("**") == 2
+
+
+def test_people_and_the_paper_of_fedmia_are_told_from_the_numbers(page: ModuleType) -> None:
+    values = {"auc_subject_from_1": [0.861], "auc_subject_from_5": [0.9], "auc_subject": [1.0]}
+    attacks = {name: values | {"auc_subject_other": [0.61, 0.53, 0.68]} for name in ("loss", "cosine", "from-updates")}
+    said = page.people({"femnist": {"none": {"runs": 5, "attacks": attacks | {"best": attacks["loss"]}}}})
+    assert said.startswith("FEMNIST by writer, 5 runs of 12 rounds, ") and "cosine 0.86, 0.90, 1.00;" in said
+    assert "loss 0.61 (0.53–0.68), cosine" in said
+    aucs = {"fedmia II": {"auc": [0.92]}, "cosine": {"auc": [0.94]}, "from-updates": {"auc": [1.0]}}
+    told = page.compared({"cifar100-long": {"none": {"runs": 1, "attacks": aucs}}})
+    assert "(1 run): fedmia II 0.92, cosine 0.94 and from-updates 1.00;" in told and page.compared({}) == ""
 
 
 def test_the_command_prints_every_measured_setting(
