@@ -318,7 +318,9 @@ def general_steps(document: Document, made: Sequence[Card]) -> list[str]:
     if {case["status"] for case in document["cases"]} & {"failed", "truncated"}:
         steps.append("Failed or cut-off cases: fix the cause and repeat the command with --resume.")
     if any(card.state == "leaks" for card in made):
-        steps.append("Set limits ([[gate]] in the plan): fedxray recommend selects a defence, fedxray gate checks it.")
+        limited = any(plan.get("gate") for plan in plans_of(document).values())
+        limits = "With the limits of the plan" if limited else "Set limits ([[gate]] in the plan)"
+        steps.append(f"{limits}: fedxray recommend selects a defence, fedxray gate checks it.")
     return steps
 
 

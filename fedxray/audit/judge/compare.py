@@ -84,7 +84,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any], *, other_data: 
         changes=tuple(sorted(changes, key=lambda change: ORDER.index(change.outcome))),
         only_first=tuple(_title(before[key]) for key in before if key not in after),
         only_second=tuple(_title(after[key]) for key in after if key not in before),
-        plans_differ=tuple(_differing(first["plan"], second["plan"])),
+        plans_differ=tuple(differing(first["plan"], second["plan"])),
     )
 
 
@@ -167,15 +167,15 @@ def _title(row: Row) -> str:
     return f"{row['attack']} ({row['role']}), {row['defence']}{known[row['aware']]}: {row['metric']}_over_floor"
 
 
-def _differing(first: Any, second: Any, place: str = "") -> Iterator[str]:
+def differing(first: Any, second: Any, place: str = "") -> Iterator[str]:
     """Yield the keys in which two plans differ, as data.clients."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         for key in dict.fromkeys([*first, *second]):
             if place or key not in IGNORED:
                 inside = f"{place}.{key}" if place else str(key)
-                yield from _differing(first.get(key), second.get(key), inside)
+                yield from differing(first.get(key), second.get(key), inside)
     elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
         for index, (old, new) in enumerate(zip(first, second, strict=True)):
-            yield from _differing(old, new, f"{place}[{index}]")
+            yield from differing(old, new, f"{place}[{index}]")
     elif first != second:
         yield place

@@ -13,9 +13,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedxray.audit.judge.compare import differing
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.run.store import MARKER, PLAN, PRIVATE, RECORDS, Store, check_format, read_looks, read_marker
-from fedxray.errors import BadInput
+from fedxray.audit.run.store import (
+    MARKER,
+    PLAN,
+    PRIVATE,
+    RECORDS,
+    RESULTS,
+    Store,
+    check_format,
+    read_looks,
+    read_marker,
+)
+from fedxray.errors import BadInput, some
 from fedxray.files import locked, read_object, write_whole
 
 GROWS = ("seeds", "attack", "defence", "sweep", "gate", "name")  # keys of a plan in which an audit may be extended
@@ -31,9 +42,9 @@ def extended(folder: Path, plan: Plan, *, total: int | None = None) -> Plan:
     began = (folder / MARKER).is_file() and (folder / PLAN).is_file()
     if not began:
         return plan if total is None else with_total(plan, total, plan.seeds[: min(total, len(plan.seeds))])
-    before = make_plan(tomllib.loads((folder / PLAN).read_text(encoding="utf-8")), plan.folder)
     marker = read_marker(folder)
-    if before.digest() not in (marker.get("plan"), marker.get("before")):  # not a folder of ours: the store refuses it
+    before = _before(folder, plan, (marker.get("plan"), marker.get("before")))
+    if before is None:  # not a folder of ours: the store refuses it
         return plan
     check_format(folder, marker)
     merged = _merged(before, plan, folder)
@@ -42,6 +53,17 @@ def extended(folder: Path, plan: Plan, *, total: int | None = None) -> Plan:
     if merged.digest() != before.digest() or "before" in marker:
         _adopt(folder, before, merged)
     return merged
+
+
+def _before(folder: Path, now: Plan, digests: Sequence[str | None]) -> Plan | None:
+    """Return the plan of one of these digests that is in the folder; a plan without a name has that of its file."""
+    document = tomllib.loads((folder / PLAN).read_text(encoding="utf-8"))
+    ended = read_object(folder / RESULTS)["plan"]["name"] if (folder / RESULTS).is_file() else now.name
+    for name in dict.fromkeys([document.get("name", now.name), ended]):
+        before = make_plan({**document, "name": name}, now.folder)
+        if before.digest() in digests:
+            return before
+    return None
 
 
 def with_total(plan: Plan, total: int, known: Sequence[int]) -> Plan:
@@ -71,14 +93,15 @@ def _merged(before: Plan, now: Plan, folder: Path) -> Plan:
 
 def merge_plans(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return both plans in one, refused where they differ in more than seeds, targets, attacks and defences."""
-    for key in {*before, *now} - set(GROWS):
-        if before.get(key) != now.get(key):
-            raise _differs(folder, key)
+    fixed = [{key: value for key, value in document.items() if key not in GROWS} for document in (before, now)]
+    if fixed[0] != fixed[1]:
+        raise _differs(folder, some(list(differing(*fixed)), between="; "))
     attacks = {_label(attack): dict(attack) for attack in before["attack"]}
     for attack in now["attack"]:
         known = attacks.setdefault(_label(attack), dict(attack))
         if {**known, "targets": None} != {**attack, "targets": None}:
-            raise _differs(folder, f"attack {_label(attack)}")
+            keys = differing({**known, "targets": None}, {**attack, "targets": None}, f"attack {_label(attack)}")
+            raise _differs(folder, some(list(keys), between="; "))
         known["targets"] = _union(known["targets"], attack["targets"])
         if known["targets"] is None:
             raise _differs(folder, f"targets of {_label(attack)}: a number is drawn at random, a list is not")

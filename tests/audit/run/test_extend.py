@@ -11,13 +11,13 @@ import pytest
 
 from fedxray.audit.judge.results import read_results
 from fedxray.audit.judge.verdict import is_settled
-from fedxray.audit.plan import make_plan
+from fedxray.audit.plan import make_plan, read_plan
 from fedxray.audit.run import execute, extend
 from fedxray.audit.run.audit import run_audit, with_look
 from fedxray.audit.run.journal import Journal
 from fedxray.audit.run.store import Store, check_folder
 from fedxray.errors import BadInput
-from tests.audit.plans import tiny
+from tests.audit.plans import tiny, write_toml
 from tests.audit.stored import case_entries
 
 HERE = Path(__file__).parents[1]
@@ -114,9 +114,10 @@ def test_targets_attacks_and_defences_are_added_and_finished_cases_stay(tmp_path
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"data": {**FEW["data"], "records": 50}}, "data"),
-        ({"federation": {"rounds": 3}}, "federation"),
-        ({"attack": [{"name": "membership-loss", "targets": [0], "rounds": "last"}]}, "attack membership-loss"),
+        ({"data": {**FEW["data"], "records": 50}}, "data.records"),
+        ({"federation": {"rounds": 3}}, "federation.rounds"),
+        ({"model": {"name": "mlp", "hidden": [5]}, "federation": {"rounds": 3}}, "model.*; federation.rounds"),
+        ({"attack": [{"name": "membership-loss", "targets": [0], "rounds": "last"}]}, "attack membership-loss.rounds"),
         ({"attack": [{"name": "membership-loss", "targets": 1}]}, "targets of membership-loss: a number is drawn"),
         ({"seeds": "auto"}, "seeds"),
     ],
@@ -127,6 +128,19 @@ def test_what_would_change_finished_cases_is_refused(tmp_path: Path, change: dic
     with pytest.raises(BadInput, match=f"differs in {named}"):
         run(tmp_path / "out", {**FEW, "seeds": [0], **change}, resume=True)
     assert (tmp_path / "out" / "audit.json").read_bytes() == before
+
+
+def test_a_plan_without_a_name_is_extended_also_by_a_file_of_another_name(tmp_path: Path) -> None:
+    """A plan without a name has that of its file, which the folder's plan.toml does not hold."""
+    unnamed = {key: value for key, value in FEW.items() if key != "name"} | {"seeds": [0]}
+    run_audit(read_plan(write_toml(tmp_path / "monthly.toml", unnamed)), tmp_path / "out", power=False)
+    plan = read_plan(tmp_path / "monthly.toml")
+    assert extend.extended(tmp_path / "out", plan, total=3).seeds == [0, 1, 2]
+    wider = read_plan(write_toml(tmp_path / "wider.toml", unnamed | {"seeds": [3]}))
+    assert extend.extended(tmp_path / "out", wider).seeds == [0, 1, 2, 3]
+    other = read_plan(write_toml(tmp_path / "other.toml", unnamed | {"federation": {"rounds": 7}}))
+    with pytest.raises(BadInput, match=r"differs in federation\.rounds"):
+        extend.extended(tmp_path / "out", other)
 
 
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
