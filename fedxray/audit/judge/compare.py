@@ -66,10 +66,10 @@ SOURCE = ("name", "path", "schema", "target", "sensitive", "state", "seed")
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any], *, other_data: bool = False) -> Comparison:
     """Compare the second audit with the first; refused where the data differ, unless `other_data` says so."""
-    differing = [] if other_data else _other_data(first, second)
-    if differing:
+    others = [] if other_data else _other_data(first, second)
+    if others:
         remedy = "Compare them with --other-data if that is meant: then a difference may come from the data alone."
-        raise BadInput("DIR2", expected="an audit of the same data", got="; ".join(differing), remedy=remedy)
+        raise BadInput("DIR2", expected="an audit of the same data", got="; ".join(others), remedy=remedy)
     before, after = _leaks(first), _leaks(second)
     utility_before, utility_after = _utility(first), _utility(second)
     changes = [_leak(before[key], after[key], second) for key in before if key in after]

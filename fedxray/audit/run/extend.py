@@ -95,7 +95,7 @@ def merge_plans(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path)
     """Return both plans in one, refused where they differ in more than seeds, targets, attacks and defences."""
     fixed = [{key: value for key, value in document.items() if key not in GROWS} for document in (before, now)]
     if fixed[0] != fixed[1]:
-        raise _differs(folder, some(list(differing(*fixed)), between="; "))
+        raise _differs(folder, some(list(differing(fixed[0], fixed[1])), between="; "))
     attacks = {_label(attack): dict(attack) for attack in before["attack"]}
     for attack in now["attack"]:
         known = attacks.setdefault(_label(attack), dict(attack))
