@@ -16,7 +16,7 @@ import pytest
 from tests.report.states import make_results, make_row
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
-SNIPPETS = {re.search(r"mlflow|wandb", text)[0]: text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)}  # type: ignore[index]
+SNIPPETS = {re.search(r"mlflow|wandb", text)[0]: text for text in re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)}  # type: ignore[index]
 
 
 @pytest.mark.parametrize("package", ["mlflow", "wandb"])
