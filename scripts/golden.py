@@ -50,6 +50,7 @@ DEFENCE_SETTINGS: dict[str, list[dict[str, Any]]] = {
     "flower-local-dp": [{"clipping_norm": 1.0, "sensitivity": 1e-4, "epsilon": 10.0, "delta": 1e-5}],
     "flower-fixed-clipping": [{"clipping_norm": 1.0}],
     "flower-adaptive-clipping": [{}],
+    "flower-secagg": [{}],
     "pruning+quantise": [{"share": 0.5, "bits": 4}],
 }
 

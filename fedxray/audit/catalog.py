@@ -108,6 +108,7 @@ DEFENCES: dict[str, str] = {
     "flower-local-dp": "fedxray.defences.stock:FlowerLocalDp",
     "flower-fixed-clipping": "fedxray.defences.stock:FlowerFixedClipping",
     "flower-adaptive-clipping": "fedxray.defences.stock:FlowerAdaptiveClipping",
+    "flower-secagg": "fedxray.defences.stock:FlowerSecagg",
 }
 RESTORERS: dict[str, str] = {
     "ddrm": "fedxray.restore.ddrm:Ddrm",

@@ -9,10 +9,12 @@ script reports them (else 1), Lap(b) Laplace noise of scale b.
     flower-local-dp           u min(1, clip/|u|) + N(0, std^2), std = sensitivity sqrt(2 ln(1.25/delta))/epsilon
     flower-fixed-clipping     u min(1, clip/|u|)
     flower-adaptive-clipping  the same; after a round clip *= exp(-rate (share of clipped updates - quantile))
+    flower-secagg             u up or down to a multiple of 2 range max_weight/(levels examples), right on average
 Updates are what the filters get with NVFlare's WEIGHT_DIFF; Flower's noise on weights is noise on updates. The noise
 that Flower's server adds to a mean is not part of them: the server has seen the updates by then. With FedSGD an update
 is a gradient, 1/learning rate times that difference: simulate FedAvg with one step to see what a filter does to it.
-Running statistics of BatchNorm layers pass, where the frameworks filter the whole state.
+Running statistics of BatchNorm layers pass, where the frameworks filter the whole state. SecAgg+ also cuts weights
+beyond range max_weight / examples, 80 for 100 examples by default, which no update shows.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from fedxray.defences.base import Clipped, Defence, Hooks, KnownDefence, Work, s
 from fedxray.defences.noise import laplace_like
 from fedxray.errors import BadInput
 from fedxray.params import Params, is_finite
-from fedxray.seeds import normal_like
+from fedxray.seeds import normal_like, uniform_like
 from fedxray.settings import REQUIRED, setting
 
 MOST_PASSES = 10_000  # over all entries, until enough are chosen
@@ -251,6 +253,33 @@ class FlowerFixedClipping(Defence):
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""
         return f"Flower's fixedclipping_mod: clipping to {self.clipping_norm:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowerSecagg(Defence):
+    """Flower's SecAgg+: how it rounds replies; use it with `secure_aggregation = true`."""
+
+    name: ClassVar[str] = "flower-secagg"
+
+    clipping_range: float = setting(8.0, "Largest magnitude of a weighted entry.", above=0)
+    quantization_range: int = setting(4_194_304, "Number of values between minus and plus that magnitude.", least=1)
+    max_weight: float = setting(1000.0, "Largest number of examples that is expected.", above=0)
+
+    def hooks(self, work: Work) -> Hooks:
+        """Round; an attacker that knows it knows the variance, at most a quarter of the squared step."""
+        step = 2 * self.clipping_range * self.max_weight / (self.quantization_range * max(1, work.examples))
+
+        def rounded(update: Params, generator: torch.Generator) -> dict[str, Tensor]:
+            return {
+                name: ((value.double() / step + uniform_like(value.double(), generator)).floor() * step).to(value.dtype)
+                for name, value in update.items()
+            }
+
+        return Hooks(outgoing=stateless(rounded), known=KnownDefence(update_variance=step**2 / 4))
+
+    def describe(self) -> str:
+        """Return one line for the attacker knowledge and the report."""
+        return f"rounding of Flower's SecAgg+: {self.quantization_range:,} values from -{self.clipping_range:g} up"
 
 
 @dataclass(frozen=True, kw_only=True)
