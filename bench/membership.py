@@ -352,7 +352,7 @@ def values_of(cell: Scores, attack: str) -> dict[str, float]:
 
 
 def people_auc(answers: Sequence[tuple[Tensor, Tensor, Tensor | None]], most: int = 1000) -> float:
-    """Return the AUC by person, from at most so many records of each; people of all clients together."""
+    """Return the AUC by person, from at most `most` records of each; people of all clients together."""
     people = []
     for scores, member, subject in answers:
         assert subject is not None

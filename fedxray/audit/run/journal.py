@@ -58,7 +58,7 @@ class Journal:
     def unread(self) -> int:
         """Return the bytes of all files that hold no complete entry."""
         self._follow()
-        return sum(size - self.ends[name] for name, size in self._sizes().items())
+        return sum(size - self.ends.get(name, 0) for name, size in self._sizes().items())
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a key, None where it is missing, forgotten or damaged."""

@@ -162,4 +162,4 @@ def test_what_was_altered_counts_as_absent_and_removed_files_are_noticed(tmp_pat
 )  # fmt: skip
 def test_a_file_that_is_no_journal_holds_nothing(tmp_path: Path, line: bytes) -> None:
     (tmp_path / f"x{ENDING}").write_bytes(line)
-    assert Journal(tmp_path).all_keys() == []
+    assert Journal(tmp_path).all_keys() == [] and Journal(tmp_path).unread() == len(line)
