@@ -71,7 +71,6 @@ def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private:
         "answer": overview.answer(document, cards),
         "headline": headline,
         "strongest": overview.strongest(cards),
-        "outcome": overview.outcome(document),
         "audited": setup.audited(document),
         "tried": setup.tried(document),
         "recorded": overview.recorded_notice(document),

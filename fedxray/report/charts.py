@@ -1,9 +1,9 @@
-"""Charts of the report by matplotlib: intervals by defence or client, and leakage against utility.
+"""Charts of the report: intervals by defence or client, and leakage against utility.
 
 A `Drawing` is painted once for the page, as SVG in the colours of its light or dark scheme, and once for files in the
-colours of paper. Further right always means more leakage, so the axis of a metric where smaller values leak more is
-reversed. Texts are inserted after drawing: no name is interpreted as markup or mathematics. Loss curves and search
-charts are in `curves`.
+colours of paper; matplotlib paints PDF and PNG. Further right always means more leakage, so the axis of a metric where
+smaller values leak more is reversed. Texts are inserted after drawing: no name is interpreted as markup or mathematics.
+Loss curves and search charts are in `curves`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from html import escape
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
@@ -24,6 +24,7 @@ from fedxray.errors import BadInput, printable
 from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
 from fedxray.report.rows import Row, grouped
+from fedxray.report.svg import FONT, SvgFigure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,19 +32,16 @@ if TYPE_CHECKING:
 
 # Style: every colour, marker, line width and size of all charts, here and in `curves`
 
-# Of each ink: the placeholder that is drawn, the variable of the page (light and dark), and the colour on paper.
-COLOURS: Mapping[str, tuple[str, str, str]] = {
-    "ink": ("#010101", "var(--ink)", "#16202c"),  # text, control markers, the margin
-    "muted": ("#020202", "var(--muted)", "#55606e"),  # axes, the floor's edge, the ceiling, single cases
-    "band": ("#030303", "var(--band)", "#e3e7ed"),  # the floor
-    "line": ("#040404", "var(--line)", "#cdd3db"),  # spines
-    "page": ("#050505", "var(--page)", "#ffffff"),  # fill of hollow markers
-    "leaks": ("#060606", "var(--leaks)", "#b3261e"),
-    "open": ("#070707", "var(--open)", "#7a5200"),  # inconclusive; a small leak, filled
-    "safe": ("#080808", "var(--safe)", "#17663f"),  # no leak found
+COLOURS: Mapping[str, str] = {  # on paper; on the page each is a variable of this name
+    "ink": "#16202c",  # text, control markers, the margin
+    "muted": "#55606e",  # axes, the floor's edge, the ceiling, single cases
+    "band": "#e3e7ed",  # the floor
+    "line": "#cdd3db",  # spines
+    "page": "#ffffff",  # fill of hollow markers
+    "leaks": "#b3261e",
+    "open": "#7a5200",  # inconclusive; a small leak, filled
+    "safe": "#17663f",  # no leak found
 }
-PAGE_COLOURS = {drawn: page for drawn, page, _ in COLOURS.values()}
-PAPER_COLOURS = {drawn: paper for drawn, _, paper in COLOURS.values()}
 
 # Shape and fill repeat what the colour says, for readers who cannot distinguish the colours.
 STATE_MARKERS: Mapping[str, str] = {"no leak found": "s"}  # others are "o", hollow where inconclusive
@@ -65,11 +63,9 @@ PNG_DPI = 200
 ARROW = "\N{RIGHTWARDS ARROW}"
 
 SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "fedxray",
     "pdf.fonttype": 42,
     "font.family": "sans-serif",
-    "font.size": 11,
+    "font.size": FONT,
     "axes.unicode_minus": True,
     "axes.formatter.useoffset": False,  # every number of an axis stands for itself,
     "axes.formatter.limits": (-9, 12),  # without a power of ten at its end
@@ -81,12 +77,11 @@ SETTINGS: dict[Any, Any] = {
 
 FORMATS = ("svg", "pdf", "png")
 METADATA: Mapping[str, dict[str, Any]] = {
-    "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "png": {"Software": None},
 }
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-SVG_TAGS = frozenset({"svg", "g", "path", "use", "defs", "clipPath", "rect", "text"})
+FAMILY = "font-family: 'DejaVu Sans', Verdana, Arial, Helvetica, sans-serif"  # of a file; the page has its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +102,8 @@ class Inks:
         return {"leaks": self.leaks, "no leak found": self.safe, None: self.ink}.get(state, self.open)
 
 
-PLACEHOLDERS = Inks(**{name: drawn for name, (drawn, _, _) in COLOURS.items()})
-PAPER = Inks(**{name: paper for name, (_, _, paper) in COLOURS.items()})
+PAGE = Inks(**{name: f"var(--{name})" for name in COLOURS})  # light or dark
+PAPER = Inks(**COLOURS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,23 +115,23 @@ class Drawing:
     description: str
     texts: tuple[str, ...]
     size: tuple[float, float]  # points
-    paint: Callable[[FigureBase, Inks], None]
+    paint: Callable[[Any, Inks], None]  # on a figure of matplotlib's or an SvgFigure
 
 
 def on_page(drawing: Drawing) -> Markup:
     """Return the drawing as SVG that follows the colours of the page."""
-    return Markup(_svg(drawing, PAGE_COLOURS, alone=False))
+    return Markup(_svg(drawing, PAGE, alone=False))
 
 
 def as_file(drawing: Drawing, ending: str) -> bytes:
     """Return the content of a file (svg, pdf or png); the same drawing gives the same bytes."""
     if ending == "svg":
-        return (_svg(drawing, PAPER_COLOURS, alone=True) + "\n").encode()
+        return (_svg(drawing, PAPER, alone=True) + "\n").encode()
     from matplotlib import rc_context
 
     with rc_context(SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # drawn as a box
-        figure = _painted(drawing, PAPER)
+        figure = _painted(drawing)
         fill_in(figure, drawing.texts)
         content = io.BytesIO()
         figure.savefig(content, format=ending, dpi=PNG_DPI, facecolor="white", metadata=METADATA[ending])
@@ -154,80 +149,36 @@ def fill_in(figure: FigureBase, texts: Sequence[str]) -> None:
             text.set_text(printable(texts[int(match.group(1))]))
 
 
-def _svg(drawing: Drawing, colours: Mapping[str, str], *, alone: bool) -> str:
-    """Return SVG for a page, or for a file that stands alone, with own ids, final colours and texts, no scripts."""
-    root = ET.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", _drawn(drawing), count=1, flags=re.DOTALL))
-    _prune(root)
-    for element in root.iter():
-        _adapt(element, drawing.name, drawing.texts, colours)
-    for attribute in ("version",) if alone else ("width", "height", "version"):
-        root.attrib.pop(attribute, None)
+def _svg(drawing: Drawing, inks: Inks, *, alone: bool) -> str:
+    """Return SVG for a page, or for a file that stands alone."""
+    (width, height), figure = drawing.size, SvgFigure(drawing.name, drawing.size, drawing.texts)
+    try:
+        drawing.paint(figure, inks)
+        content = figure.content()
+    except (OverflowError, ValueError, ZeroDivisionError) as problem:  # numbers near the end of the range of floats
+        expected, remedy = "numbers of a size that can be drawn", "Check that results.json was not altered."
+        raise BadInput("results.json", expected=expected, got=str(problem), remedy=remedy) from problem
+    size, style = f'viewBox="0 0 {width:g} {height:g}"', f"font-size: {FONT:g}px"
+    if alone:
+        size, style = f'width="{width:g}pt" height="{height:g}pt" {size}', f"{style}; {FAMILY}"
+    elif width < WIDTH:  # letters as large as in the other charts
+        style += f"; max-width: {PAGE_WIDTH * width / WIDTH:.3g}rem"
     title, description = f"{drawing.name}-title", f"{drawing.name}-description"
-    root.set("class", "chart")
-    if not alone and drawing.size[0] < WIDTH:  # letters as large as in the other charts
-        root.set("style", f"max-width: {PAGE_WIDTH * drawing.size[0] / WIDTH:.3g}rem")
-    root.set("role", "img")
-    root.set("aria-labelledby", f"{title} {description}")
-    alternatives = (("title", title, drawing.title), ("desc", description, drawing.description))
-    for index, (tag, identifier, text) in enumerate(alternatives):
-        alternative = ET.Element(f"{{{SVG}}}{tag}", {"id": identifier})
-        alternative.text = printable(text)
-        root.insert(index, alternative)
-    ET.register_namespace("", SVG)
-    ET.register_namespace("xlink", XLINK)
-    return ET.tostring(root, encoding="unicode")
+    return (
+        f'<svg xmlns="{SVG}" xmlns:xlink="{XLINK}" {size} class="chart" role="img" '
+        f'aria-labelledby="{title} {description}" stroke-linejoin="round" style="{style}">\n'
+        f'<title id="{title}">{escape(printable(drawing.title))}</title>'
+        f'<desc id="{description}">{escape(printable(drawing.description))}</desc>\n{content}\n</svg>'
+    )
 
 
-def _prune(element: ET.Element) -> None:
-    """Drop metadata, styles and everything else that a drawing does not need."""
-    for child in list(element):
-        if not isinstance(child.tag, str) or child.tag.rpartition("}")[2] not in SVG_TAGS:
-            element.remove(child)
-        else:
-            _prune(child)
-
-
-def _adapt(element: ET.Element, name: str, texts: Sequence[str], colours: Mapping[str, str]) -> None:
-    """Give an element an id that is unique in the page, its final colours, and its real text."""
-    tag = element.tag.rpartition("}")[2]
-    identifier = element.attrib.pop("id", None)
-    if identifier is not None and tag in ("path", "clipPath"):
-        element.set("id", f"{name}-{identifier}")
-    for key, value in element.attrib.items():
-        if key == f"{{{XLINK}}}href":
-            element.set(key, f"#{name}-{value.removeprefix('#')}")
-        elif key == "clip-path":
-            element.set(key, value.replace("url(#", f"url(#{name}-"))
-        elif key == "style":
-            element.set(key, re.sub("|".join(colours), lambda match: colours[match.group()], value))
-    if tag == "text":
-        match = re.fullmatch(r"@(\d+)", (element.text or "").strip())
-        if match:
-            element.text = printable(texts[int(match.group(1))])
-
-
-@lru_cache(maxsize=200)  # once for the page and the file
-def _drawn(drawing: Drawing) -> str:
-    from matplotlib import rc_context
-
-    with rc_context(SETTINGS):
-        content = io.StringIO()
-        try:
-            _painted(drawing, PLACEHOLDERS).savefig(content, format="svg", metadata=METADATA["svg"])
-        except (OverflowError, ValueError) as problem:  # numbers near the end of the range of floats
-            expected, remedy = "numbers of a size that can be drawn", "Check that results.json was not altered."
-            raise BadInput("results.json", expected=expected, got=str(problem), remedy=remedy) from problem
-    return content.getvalue()
-
-
-def _painted(drawing: Drawing, inks: Inks) -> Figure:
+def _painted(drawing: Drawing) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(drawing.size[0] / 72, drawing.size[1] / 72), dpi=72)
     FigureCanvasAgg(figure)  # savefig replaces it by the canvas of each format
-    figure.patch.set_visible(inks is not PLACEHOLDERS)
-    drawing.paint(figure, inks)
+    drawing.paint(figure, PAPER)
     return figure
 
 
@@ -447,11 +398,30 @@ def spread(values: Sequence[float]) -> tuple[float, float | None, float | None]:
     mean = math.fsum(values) / len(values)
     if len(values) < LEAST_RUNS:
         return mean, None, None
-    from scipy.special import stdtrit
-
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
-    half = float(stdtrit(len(values) - 1, CONFIDENCE)) * error
+    half = t_quantile(len(values) - 1) * error
     return mean, mean - half, mean + half
+
+
+@lru_cache(maxsize=1000)
+def t_quantile(freedom: int) -> float:
+    """Return the quantile of Student's t at CONFIDENCE; importing scipy takes as long as the rest of a report.
+
+    With t = sqrt(freedom) tan(angle), P(|T| < t) is a finite sum in the angle (Abramowitz and Stegun 26.7.3, 26.7.4),
+    which is solved by bisection.
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        sine, square = math.sin(angle), math.cos(angle) ** 2
+        odd = freedom % 2
+        term, total = (math.cos(angle) if odd else 1.0), 0.0
+        for index in range(2 + odd, freedom + 1, 2):
+            total += term
+            term *= square * (index - 1) / index
+        within = 2 / math.pi * (angle + sine * total) if odd else sine * total
+        low, high = (angle, high) if within < 2 * CONFIDENCE - 1 else (low, angle)
+    return math.sqrt(freedom) * math.tan(low)
 
 
 def _mean_of(scores: Sequence[Mapping[str, Any] | None], metric: str) -> float | None:

@@ -290,6 +290,27 @@ def test_an_audit_in_which_nothing_worked_still_has_a_report(tmp_path: Path, mad
     assert "No case ended" in page.text and "leaks</span>" not in page.text
 
 
+def test_the_first_screen_says_once_why_a_training_diverged(tmp_path: Path, made: dict[str, Any]) -> None:
+    cases = copy.deepcopy(made["cases"])
+    for case in cases:
+        case |= {"status": "diverged", "reason": "training diverged (NaN)", "scores": {}, "floors": {}, "controls": {}}
+    page = read_page(build(tmp_path, results.document(made["plan"], made["versions"], cases, [])))
+    first = page.text.partition("Verdict by defence")[0]
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for shown in (first, text):
+        assert shown.count("cases failed: ") == 1 and shown.count("They never count as safety.") == 1
+
+
+def test_a_command_breaks_between_its_words_only(tmp_path: Path) -> None:
+    page = build(tmp_path, make_results(make_row("suspected")))
+    assert "<span>--resume</span> <span>--seeds</span> <span>" in page
+
+
+def test_no_leak_found_states_its_detection_limit_at_once(tmp_path: Path) -> None:
+    page = read_page(build(tmp_path, make_results(make_row("no leak found"))))
+    assert "would have been detected in 4 of 5 such audits" in page.text.partition("What to do next")[0]
+
+
 def test_an_audit_of_nothing_has_a_report(tmp_path: Path) -> None:
     page = read_page(build(tmp_path, results.document({}, {}, [], [])))
     assert "No attack was run." in page.text
@@ -303,9 +324,10 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
 
 def test_a_report_needs_no_torch(tmp_path: Path, small: dict[str, Any]) -> None:
     results.write(small, tmp_path)
+    heavy = {"torch", "scipy", "pydantic", "matplotlib"}
     code = (
         "import sys; from pathlib import Path; from fedxray.report import build_report;"
-        f"build_report(Path({str(tmp_path)!r})); sys.exit(bool({{'torch', 'scipy', 'pydantic'}} & set(sys.modules)))"
+        f"build_report(Path({str(tmp_path)!r})); sys.exit(bool({heavy} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

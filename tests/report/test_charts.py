@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fedxray.report.charts import (
     MARK,
-    PLACEHOLDERS,
+    PAPER,
     SETTINGS,
     SVG,
     ChartLine,
@@ -71,7 +71,7 @@ def test_a_number_at_the_end_of_the_axis_is_not_cut_off() -> None:
     drawing = interval_chart([LINE], name="c", title="t", axis="a", down=False, bounded=True, percent=True)
     with rc_context(SETTINGS):
         figure = Figure(figsize=(drawing.size[0] / 72, drawing.size[1] / 72), dpi=72)
-        drawing.paint(figure, PLACEHOLDERS)
+        drawing.paint(figure, PAPER)
         figure.draw_without_rendering()
     (last,) = [one for one in figure.axes[0].get_xticklabels() if one.get_text().startswith("100")]
     assert last.get_window_extent().x1 <= drawing.size[0]
@@ -151,7 +151,7 @@ def test_marks_of_equal_points_stand_beside_one_another() -> None:
     drawing = scatter_chart(points, name="x", title="x", across="a", up="b")
     with rc_context(SETTINGS):
         figure = Figure()
-        drawing.paint(figure, PLACEHOLDERS)
+        drawing.paint(figure, PAPER)
     offsets = {text.get_text(): text.xyann[0] for text in figure.axes[0].texts}
     assert offsets == {"@0": 6.0, "@1": 6.0, "@2": 6.0 + MARK}
 
@@ -171,7 +171,7 @@ def test_rounding_errors_are_drawn_as_equal() -> None:
               for place in (0, 1)]  # fmt: skip
     chart, figure = scatter_chart(points, name="s", title="t", across="x", up="y"), Figure()
     with rc_context(SETTINGS):
-        chart.paint(figure, PLACEHOLDERS)
+        chart.paint(figure, PAPER)
     (axes,) = figure.axes
     left, right = axes.get_xlim()
     assert right - left > 0.01

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from fedxray.audit.search import Trial, search_result
-from fedxray.report.charts import PLACEHOLDERS, Drawing, as_file, on_page
+from fedxray.report.charts import PAPER, Drawing, as_file, on_page
 from fedxray.report.curves import TrialPoint, best_so_far, loss_curves, searches, settings_chart
 
 SIX = ("q_conv", "q_norm", "q_linear", "q_enhance", "p_mean", "p_var")
@@ -100,7 +100,7 @@ def test_trials_given_up_do_not_stretch_the_axis() -> None:
     for drawing in (search.drawing, search.over_settings):
         figure = Figure()
         assert drawing is not None
-        drawing.paint(figure, PLACEHOLDERS)
+        drawing.paint(figure, PAPER)
         assert all(axes.get_ylim()[1] < 3 for axes in figure.axes)
 
 
@@ -112,7 +112,7 @@ def test_small_losses_are_counted_in_a_power_of_ten() -> None:
         search.drawing.texts[1] == "attacker's own loss / 0.001" and search.over_settings.texts[0] == "own loss / 0.001"
     )
     figure = Figure()
-    search.drawing.paint(figure, PLACEHOLDERS)
+    search.drawing.paint(figure, PAPER)
     figure.canvas.draw()
     shown = {float(one.get_text()) for one in figure.axes[0].get_yticklabels()}
     assert {2.0, 2.2} <= shown and all(1.5 < one < 2.5 for one in shown)
@@ -140,7 +140,7 @@ def test_the_best_so_far_passes_over_what_was_given_up_or_lost() -> None:
 def lines_in(drawing: Drawing | None, panel: int = 0) -> list[Any]:
     assert drawing is not None
     figure = Figure(figsize=(drawing.size[0] / 72, drawing.size[1] / 72), dpi=72)
-    drawing.paint(figure, PLACEHOLDERS)
+    drawing.paint(figure, PAPER)
     return [one for one in figure.axes[panel].lines if len(one.get_xdata())]
 
 
@@ -169,7 +169,7 @@ def test_logarithmic_settings_have_a_logarithmic_axis() -> None:
     assert plain is not None and spaced is not None
     assert as_file(plain, "svg") != as_file(spaced, "svg")
     figure = Figure(figsize=(spaced.size[0] / 72, spaced.size[1] / 72), dpi=72)
-    spaced.paint(figure, PLACEHOLDERS)
+    spaced.paint(figure, PAPER)
     figure.draw_without_rendering()
     written = [one.get_text() for one in figure.axes[0].get_xticklabels()]
     assert {"0.001", "0.1"} & set(written) and not any("$" in one for one in written), "no formulas"
@@ -181,6 +181,6 @@ def test_cases_of_unequal_length_have_no_median_line(lengths: tuple[int, ...], m
     curves = [{"steps": list(range(length)), "losses": [9.0 - step for step in range(length)]} for length in lengths]
     (found,) = loss_curves({"cases": [case | {"curve": curve} for curve in curves]})
     figure = Figure()
-    found.drawing.paint(figure, PLACEHOLDERS)
+    found.drawing.paint(figure, PAPER)
     (axes,) = figure.axes
     assert sum(bool(len(line.get_xdata())) for line in axes.get_lines()) == len(lengths) + median

@@ -333,6 +333,10 @@ def test_the_attacks_that_are_proposed_are_in_the_catalogue(kind: str, name: str
     assert catalog.resolve("attacks", name).kind == kind and kind in {"attributes", *SECRETS}
 
 
+def test_every_kind_of_attack_has_one_to_propose() -> None:
+    assert set(ATTACKS) == {catalog.resolve("attacks", name).kind for name in catalog.built_in("attacks")}
+
+
 def test_the_level_of_a_leak_of_the_population() -> None:
     assert "Anyone" not in facts(card_of(make_row("leaks by runs")))["Level"]
     control = {"mean": 0.78, "difference": 0.0, "low": -0.01, "high": 0.01}
