@@ -73,8 +73,8 @@ def measured(level: str, kind: str, batch: int | str, seed: int) -> dict[str, An
 
 def table(level: str, kind: str, batch: int | str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per method: bounds of single runs, and of all runs together."""
-    single = [canary_rows({level: [run["found"]]}, {}, {}) for run in runs]
-    pooled = {row["method"]: row for row in canary_rows({level: [run["found"] for run in runs]}, {}, {})}
+    single = [canary_rows({level: [run["found"]]}) for run in runs]
+    pooled = {row["method"]: row for row in canary_rows({level: [run["found"] for run in runs]})}
     rows = []
     for method, together in pooled.items():
         own = [next(row for row in rows_of_run if row["method"] == method) for rows_of_run in single]

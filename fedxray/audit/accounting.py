@@ -1,6 +1,7 @@
-"""Privacy claims worked out from settings alone: dp-sgd, Flower's LocalDpMod and NVFlare's SVTPrivacy.
+"""Privacy claims: what a defence promises to one record or one client, by dp-sgd, Flower's LocalDpMod, NVFlare's SVT.
 
-Settings have the names of the frameworks. Every claim is accounted for one round and for all of them.
+They are worked out from settings alone, or for the defence of a run. Settings have the names of the frameworks. Every
+claim is accounted for one round and for all of them.
 """
 
 from __future__ import annotations
@@ -8,10 +9,18 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from fedxray.audit.judge.claims import Claim, spell
+from fedxray.audit.judge.claims import Claim, Row, spell
+from fedxray.audit.judge.results import privacy_words
 from fedxray.errors import BadInput, printable, unknown_key
 from fedxray.metrics.epsilon import gaussian_epsilon, gaussian_mu, laplace_epsilon
+
+if TYPE_CHECKING:
+    from fedxray.defences.base import Defence
+
+RECORD, CLIENT = "one record", "one client"  # what is protected
 
 
 def work_out(name: str, settings: Sequence[str]) -> list[Claim]:
@@ -61,7 +70,9 @@ def local_dp(
     delta, count = _share("delta", delta), _whole("rounds", rounds)
     deviation = sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
     faults = []
-    if sensitivity < clipping_norm:
+    if not sensitivity:
+        faults.append("For a sensitivity of 0 there is no noise, so that no epsilon holds.")
+    elif sensitivity < clipping_norm:
         times = spell(clipping_norm / sensitivity)
         faults.append(f"The noise is for a sensitivity of {sensitivity:g}, but an update may be {times} times as long.")
     if epsilon > 1:
@@ -69,18 +80,18 @@ def local_dp(
     if count > 1:
         faults.append(f"Epsilon is spent anew in each of {count} rounds.")
     needed = clipping_norm * math.sqrt(count) / gaussian_mu(epsilon, delta)
-    if needed > deviation * 1.01:
+    if sensitivity and needed > deviation * 1.01:
         more = spell(needed / deviation)
         faults.append(f"Epsilon {epsilon:g} needs a standard deviation of {needed:.3g}, {more} times the present one.")
 
     def claim(size: float, over: int, how: str, faults: Sequence[str] = ()) -> Claim:
         return Claim(
             subject="flower-local-dp",
-            unit="one client",
+            unit=CLIENT,
             delta=delta,
             rounds=over,
             configured=epsilon,
-            accounted=gaussian_epsilon(size * math.sqrt(over) / deviation, delta),
+            accounted=gaussian_epsilon(size * math.sqrt(over) / deviation if deviation else math.inf, delta),
             how=how,
             faults=tuple(faults),
         )
@@ -114,7 +125,7 @@ def svt(
     def claim(over: int, accounted: float, how: str, delta: float, faults: Sequence[str] = ()) -> Claim:
         return Claim(
             subject="nvflare-svt",
-            unit="one client",
+            unit=CLIENT,
             delta=delta,
             rounds=over,
             configured=epsilon,
@@ -159,7 +170,7 @@ def dp_sgd(
     return [
         Claim(
             subject="dp-sgd",
-            unit="one record",
+            unit=RECORD,
             delta=delta,
             rounds=count,
             configured=epsilon or None,
@@ -175,6 +186,48 @@ ACCOUNTED: Mapping[str, Callable[..., list[Claim]]] = {
     "flower-local-dp": local_dp,
     "nvflare-svt": svt,
 }
+
+
+# Claims of a run
+
+
+def claim_rows(defence: Defence, promise: Mapping[str, Any] | None, rounds: int, numbers: int) -> list[Row]:
+    """Return what a defence claims in a run, one row of results.json for each unit of protection.
+
+    `promise` is the weakest one to any record, `rounds` those of the client with the most, `numbers` the length of an
+    update. Of several claims to one unit the strictest is kept.
+    """
+    from fedxray.defences.dp_sgd import DpSgd  # imports torch
+    from fedxray.defences.joined import Joined
+    from fedxray.defences.stock import FlowerLocalDp, NvflareSvt
+
+    claims = []
+    for part in defence.parts if isinstance(defence, Joined) else (defence,):
+        if isinstance(part, FlowerLocalDp) and rounds:
+            claims.append(local_dp(**asdict(part), rounds=rounds)[-1])
+        elif isinstance(part, NvflareSvt) and rounds:
+            budgets = {"fraction": part.fraction, "epsilon": part.epsilon, "noise_var": part.noise_var}
+            claims.append(svt(numbers=numbers, rounds=rounds, **budgets)[-1])
+        elif promise is not None and isinstance(part, DpSgd):
+            claims.append(_of_promise(promise, part.epsilon))
+    if promise is not None and all(claim.unit != RECORD for claim in claims):  # of a user's own defence
+        claims.append(_of_promise(promise, None))
+    claims.sort(key=lambda claim: math.inf if claim.configured is None else claim.configured, reverse=True)
+    keys = ("delta", "rounds", "configured", "accounted", "how", "faults")
+    rows = {claim.unit: {key: getattr(claim, key) for key in keys} for claim in claims}
+    return [{"defence": defence.name, "unit": unit.removeprefix("one "), **row} for unit, row in rows.items()]
+
+
+def _of_promise(promise: Mapping[str, Any], configured: float | None) -> Claim:
+    return Claim(
+        subject="",
+        unit=RECORD,
+        delta=promise["delta"],
+        rounds=promise["rounds"],
+        configured=configured,
+        accounted=promise["epsilon"],
+        how=privacy_words(promise),
+    )
 
 
 def claim_lines(claims: Sequence[Claim]) -> list[str]:

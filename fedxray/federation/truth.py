@@ -73,6 +73,11 @@ class Truth:
         """The public records as granted, as canonical text."""
         return spell(Records(self.public.x, self.public.y))
 
+    @cached_property
+    def public_images_text(self) -> str:
+        """The inputs of the public records as granted, as canonical text."""
+        return spell(self.public.x)
+
     def work(self, client: int) -> Work:
         """The facts about a client's work that a defence may use."""
         return work_of(len(self.train[client]), self.recipe, self.rounds, self.space, self.model)

@@ -100,8 +100,9 @@ def one_shot(
     """
     _check_delta(delta)
     check_whole("dimension", dimension, least=1, usual=10_000)
-    if not cosines or not all(-1.001 <= value <= 1.001 for value in cosines):
-        got = "none" if not cosines else "others"
+    odd = [value for value in cosines if not -1.001 <= value <= 1.001]
+    if not cosines or odd:
+        got = odd[0] if odd else "none"
         raise BadInput("cosines", expected="numbers from -1 to 1", got=got, remedy="Give one cosine per canary.")
     from scipy.special import ndtri
 

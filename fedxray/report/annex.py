@@ -244,16 +244,21 @@ def _leaves(document: Mapping[str, Any]) -> list[str]:
     """Return what else than updates leaves a site, as far as the plan and the cases state it."""
     plans, cases = plans_of(document).values(), document["cases"]
     federations = [table(plan, "federation") for plan in plans]
+    simulated = [table(plan, "federation") for plan in plans if not plan.get("transcript")]
     found = []
-    if any(part.get("weighting", "examples") == "examples" for part in federations):
+    if any(part.get("weighting", "examples") == "examples" for part in simulated):
         found.append("The number of training records, by which the server weights updates.")
+    if len(simulated) < len(federations):
+        found.append("The number of training records, if the recorded framework sends it: Flower does, NVFlare not.")
     if any(part.get("batch_norm", "shared") == "shared" for part in federations):
         found.append(
             "Running statistics of BatchNorm layers, where the network has any: they are sent with every reply."
         )
     buffers = dict.fromkeys(name for case in cases for name in case["ledger"].get("data_buffers") or ())
     found += [f"The buffer {name} of the network, which changes with the records." for name in buffers]
-    return [*found, "Metrics that clients report (loss, accuracy) were not attacked; report few and rounded ones."]
+    readers = dict.fromkeys(case["attack"] for case in cases if "metrics" in (case["ledger"].get("grants") or ()))
+    attacked = f"were attacked by {', '.join(readers)}" if readers else "were not attacked"
+    return [*found, f"Metrics that clients report (loss, accuracy) {attacked}; report few and rounded ones."]
 
 
 def _residual(document: Mapping[str, Any], made: Sequence[overview.Card]) -> list[str]:

@@ -13,9 +13,9 @@ from scipy.integrate import quad
 from fedxray.audit.accounting import claim_lines, work_out
 from fedxray.audit.judge.claims import OF_RECORDS, WEAK, Claim, canary_rows, claims_of, spell
 from fedxray.audit.plan.read import make_plan
-from fedxray.audit.run.audit import run_audit
+from fedxray.audit.run.audit import join, run_audit
 from fedxray.errors import BadInput
-from fedxray.metrics.epsilon import gaussian_epsilon, gaussian_mu, laplace_epsilon
+from fedxray.metrics.epsilon import gaussian_epsilon, gaussian_mu, laplace_epsilon, one_shot
 from tests.audit.plans import tiny
 from tests.conftest import Command
 
@@ -143,8 +143,14 @@ def test_epsilons_are_spelled() -> None:
 
 def document(**changes: Any) -> dict[str, Any]:
     plan = {"federation": {"rounds": 6}, "defence": [{"name": "none"}, {"name": "dp-sgd", "epsilon": 1.0}]}
-    utility = [{"defence": "none", "epsilon": None}, {"defence": "dp-sgd", "epsilon": 0.9, "privacy": "accountant prv"}]
-    return {"plan": plan, "utility": utility} | changes
+    utility = [{"defence": "none", "epsilon": None}, {"defence": "dp-sgd", "epsilon": 0.9}]
+    return {"plan": plan, "utility": utility, "claims": [stated()]} | changes
+
+
+def stated(**changes: Any) -> dict[str, Any]:
+    """A claim as results hold it."""
+    parts = {"defence": "dp-sgd", "unit": "record", "delta": 1e-5, "rounds": 6, "configured": 1.0, "accounted": 0.9}
+    return parts | {"how": "accountant prv", "faults": []} | changes
 
 
 def test_claims_of_an_audit() -> None:
@@ -214,8 +220,8 @@ def test_a_claim_on_the_command_line(fedxray: Command) -> None:
 
 
 def test_a_failed_run_with_canaries_hides_no_promise() -> None:
-    promise = {"epsilon": 2.0, "delta": 1e-6}
-    lost, *others = canary_rows({"dp": []}, {"dp": promise}, {"dp": None}, {"dp": ["no space"]})
+    promise = stated(defence="dp", configured=None, accounted=2.0, delta=1e-6)
+    lost, *others = canary_rows({"dp": []}, [promise], {"dp": ["no space"]})
     assert (lost["accounted"], lost["delta"], others) == (2.0, 1e-6, [])
     document = {"plan": {}, "utility": [], "canaries": [lost, row(7.0, defence="dp", accounted=2.0, configured=None)]}
     (claim,) = claims_of(document)
@@ -225,3 +231,79 @@ def test_a_failed_run_with_canaries_hides_no_promise() -> None:
 def test_a_ceiling_of_nothing_contradicts_nothing() -> None:
     claim = Claim(subject="dp", unit="one record", delta=1e-5, rounds=1, configured=1.0, measured=(row(0.0, 0.0),))
     assert "So few canaries cannot contradict 1" in claim.sentence
+
+
+# Claims of defences in an audit
+
+
+def audited(folder: Path, **changes: Any) -> dict[str, Any]:
+    plan = tiny(attack=[{"name": "membership-loss", "targets": 1}], **changes)
+    return run_audit(make_plan(plan, folder), folder / "out", power=False).document
+
+
+LOCAL_DP = {"name": "flower-local-dp", "clipping_norm": 1.0, "sensitivity": 1e-4, "epsilon": 10.0, "delta": 1e-6}
+
+
+def test_local_dp_is_a_claim_to_one_client_and_canary_clients_contradict_it(tmp_path: Path) -> None:
+    document = audited(tmp_path, defence=[LOCAL_DP], canaries={"clients": 20, "records": 0})
+    (claim,) = claims_of(document)
+    assert (claim.unit, claim.configured, claim.delta, claim.rounds) == ("one client", 10.0, 1e-6, 2)
+    *_, last = work_out("flower-local-dp", [*FLOWER[:3], "delta=1e-6", "rounds=2"])
+    assert (claim.accounted, claim.how, claim.faults) == (last.accounted, last.how, last.faults)
+    assert "The claim of 10 does not hold" in claim.sentence and "10,000 times as long" in claim.sentence
+    rows = document["canaries"]
+    assert {(row["unit"], row["configured"], row["delta"]) for row in rows} == {("client", 10.0, 1e-6)}
+
+
+def test_swept_and_joined_defences_state_their_own_claims(tmp_path: Path) -> None:
+    pytest.importorskip("opacus")
+    local = {key: value for key, value in LOCAL_DP.items() if key != "name"}
+    document = audited(
+        tmp_path,
+        defence=[
+            {"name": "none"},
+            {"name": "dp-sgd", "epsilon": 2.0, "delta": 1e-3},
+            {"name": "dp-sgd+flower-local-dp", "dp-sgd": {"epsilon": 3.0}, "flower-local-dp": local},
+            {"name": "nvflare-svt"},
+        ],
+        sweep={"dp-sgd": {"epsilon": [1.0, 5.0]}},
+    )
+    claims = claims_of(document)
+    assert [(claim.subject, claim.unit, claim.configured, claim.delta) for claim in claims] == [
+        ("dp-sgd[epsilon=1]", "one record", 1.0, 1e-3),
+        ("dp-sgd[epsilon=5]", "one record", 5.0, 1e-3),
+        ("dp-sgd+flower-local-dp", "one record", 3.0, 1e-5),
+        ("dp-sgd+flower-local-dp", "one client", 10.0, 1e-6),
+        ("nvflare-svt", "one client", 0.1, 1e-5),
+    ]
+    assert all(claim.accounted is not None for claim in claims) and "delta 0.001" in claims[0].how
+    assert "adds up to" in claims[-1].sentence
+
+
+def test_noise_for_no_sensitivity_protects_nothing(tmp_path: Path) -> None:
+    (claim,) = claims_of(audited(tmp_path, defence=[LOCAL_DP | {"sensitivity": 0.0}]))
+    assert claim.accounted is None and "no epsilon holds" in claim.sentence
+
+
+def test_two_plans_keep_their_claims_apart() -> None:
+    parts = [
+        {"format": 2, "plan": {"name": name, "federation": {"rounds": 2}}, "versions": {}, "cases": [], "summary": []}
+        | {"utility": [], "claims": [stated(configured=epsilon)], "canaries": [row(low)]}
+        for name, epsilon, low in (("one", 1.0, 0.5), ("two", 4.0, 7.0))
+    ]
+    first, second = claims_of(join(parts))
+    assert (first.subject, first.configured, first.measured[0]["low"]) == ("one, dp-sgd", 1.0, 0.5)
+    assert (second.subject, second.configured, second.measured[0]["low"]) == ("two, dp-sgd", 4.0, 7.0)
+
+
+def test_the_views_of_canary_clients_share_the_level() -> None:
+    found = {view: [0.3] * 30 for view in ("replies", "aggregates", "final-model")}
+    run = {"dimension": 500, "kind": "gradients", "most": {"clients": 0.5}, "clients": found}
+    lows = {row["seen"]: row["low"] for row in canary_rows({"it": [run]})}
+    assert lows["replies"] == pytest.approx(one_shot([0.3] * 30, 500, 1e-5, level=0.05 / 3).low)
+
+
+def test_rounds_of_svt_are_composed() -> None:
+    once, thrice = (work_out("nvflare-svt", ["numbers=1000", f"rounds={rounds}"])[-1] for rounds in (1, 3))
+    assert once.accounted == pytest.approx(0.1 + laplace_epsilon(100, 0.1, 1e-5))
+    assert thrice.accounted == pytest.approx(0.3 + laplace_epsilon(300, 0.1, 1e-5))

@@ -234,3 +234,16 @@ def test_guesses_are_the_surest() -> None:
 def test_coin_bound_refuses_counts_that_do_not_fit(counts: tuple[int, int, int]) -> None:
     with pytest.raises(BadInput, match="guesses"):
         coin_bound(*counts, DELTA)
+
+
+def test_a_bound_at_a_smaller_level_is_lower() -> None:
+    cosines = [0.1] * 50
+    full, half = (one_shot(cosines, 2000, 1e-5, level=level) for level in (0.05, 0.025))
+    assert half.low < full.low and half.ceiling < full.ceiling and half.estimate == full.estimate
+    error = float(norm.ppf(1 - 0.025)) / math.sqrt(50)
+    assert half.low == pytest.approx(gaussian_epsilon(math.sqrt(2000) * 0.1 - error, 1e-5))
+
+
+def test_a_cosine_beyond_one_is_named() -> None:
+    with pytest.raises(BadInput, match=r"got 1\.5"):
+        one_shot([0.1, 1.5], 10, 1e-5)

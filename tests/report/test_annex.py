@@ -102,3 +102,30 @@ def test_the_command_writes_both_files(folder: Path, capsys: pytest.CaptureFixtu
     app(["report", str(folder), "--annex"], standalone_mode=False)
     assert capsys.readouterr().out.split() == [str(folder / "annex.html"), str(folder / "privacy-card.json")]
     assert not (folder / "report.html").exists()
+
+
+def test_a_contradicted_claim_is_stated_on_the_page_that_is_signed(folder: Path) -> None:
+    document = make_document()
+    canary = {"defence": "dp-sgd", "unit": "record", "canaries": "gradients", "seen": "replies", "method": "one-shot"}
+    canary |= {"n": 100, "runs": 1, "delta": 1e-5, "estimate": 11.0, "low": 11.0, "ceiling": 50.0}
+    canary |= {"configured": 1.0, "accounted": None}
+    results.write(document | {"canaries": [canary]}, folder)
+    page, _ = write_annex(folder)
+    assert (
+        "dp-sgd, one record: The claim of 1 does not hold: at least 11 was measured."
+        in read_page(page.read_text()).text
+    )
+
+
+def test_metrics_that_an_attack_read_are_not_called_unattacked(tmp_path: Path) -> None:
+    document = make_results(make_row("leaks"))
+    assert "were not attacked" in privacy_card(document, tmp_path)["leaves_a_site"][-1]
+    document["cases"][0] |= {"attack": "labels-from-metrics", "ledger": {"grants": ["metrics"]}}
+    assert "were attacked by labels-from-metrics" in privacy_card(document, tmp_path)["leaves_a_site"][-1]
+
+
+def test_a_recording_is_not_said_to_send_record_counts(tmp_path: Path) -> None:
+    document = make_results(make_row("leaks"))
+    assert "weights updates" in privacy_card(document, tmp_path)["leaves_a_site"][0]
+    document["plan"] |= {"transcript": {"folder": "recording"}, "federation": {}}
+    assert "if the recorded framework sends it" in privacy_card(document, tmp_path)["leaves_a_site"][0]

@@ -5,11 +5,13 @@ The first half makes the rows of results.json from what the canaries of all runs
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedxray.audit.judge.gate import plans_of
 from fedxray.metrics.epsilon import (
     LEVEL,
     Measured,
@@ -29,33 +31,35 @@ Row = dict[str, Any]
 
 def canary_rows(
     found: Mapping[str, Sequence[CanaryScores]],
-    promises: Mapping[str, Mapping[str, Any] | None],
-    configured: Mapping[str, float | None],
+    claims: Sequence[Mapping[str, Any]] = (),
     lost: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Row]:
     """Return one row per defence, unit of protection, view and method; canaries of all runs are counted together.
 
     That is allowed since a canary changes one run alone. The bounds of one unit share the 5 %, since the largest of
-    them is read; both by coin follow from the same guesses and count once. `promises` and `configured` are by defence,
-    for one record; `lost` are the reasons of failed runs, each a row without numbers.
+    them is read; both by coin follow from the same guesses and count once. `claims` are rows of results.json; `lost`
+    are the reasons of failed runs, each a row without numbers.
     """
+    stated = {(claim["defence"], claim["unit"]): claim for claim in claims}
     rows = []
     for defence, runs in found.items():
-        promise = promises.get(defence)
-        delta = DELTA if promise is None else promise["delta"]
-        accounted = {"configured": configured.get(defence), "accounted": promise and promise["epsilon"]}
+        client, record = (_compared(defence, unit, stated.get((defence, unit))) for unit in ("client", "record"))
         for reason in (lost or {}).get(defence, ()):
             empty = dict.fromkeys(("canaries", "seen", "method", "estimate", "low", "ceiling"))
-            place = {"defence": defence, "unit": "record", "delta": delta, **accounted}
-            rows.append({**place, **empty, "n": 0, "runs": 1, "reason": reason})
+            rows.append({**record, **empty, "n": 0, "runs": 1, "reason": reason})
         if not runs:
             continue
-        shared = {"defence": defence, "runs": len(runs), "delta": delta}
-        by_client = {"unit": "client", "canaries": "updates", "configured": None, "accounted": None}
-        rows += [shared | by_client | row for row in _client_rows(runs, delta)]
-        by_record = {"unit": "record", "canaries": runs[0]["kind"], **accounted}
-        rows += [shared | by_record | row for row in _record_rows(runs, delta)]
+        client |= {"runs": len(runs), "canaries": "updates"}
+        rows += [client | row for row in _client_rows(runs, client["delta"])]
+        record |= {"runs": len(runs), "canaries": runs[0]["kind"]}
+        rows += [record | row for row in _record_rows(runs, record["delta"])]
     return rows
+
+
+def _compared(defence: str, unit: str, claim: Mapping[str, Any] | None) -> Row:
+    """Return the keys of a row that are those of the claim it measures; without one there is no epsilon."""
+    claim = {"delta": DELTA, "configured": None, "accounted": None} if claim is None else claim
+    return {"defence": defence, "unit": unit, **{key: claim[key] for key in ("delta", "configured", "accounted")}}
 
 
 def _client_rows(runs: Sequence[CanaryScores], delta: float) -> list[Row]:
@@ -184,44 +188,38 @@ OF_RECORDS = "It holds for single records: a person with several (subject) is pr
 
 
 def claims_of(document: Mapping[str, Any], configured: float | None = None) -> list[Claim]:
-    """Return the claims in the results of an audit: by defence, for records and, where measured, for clients.
+    """Return the claims in the results of an audit: by plan and defence, for records and for clients.
 
     `configured` is a claimed epsilon for one record, in place of the plan's.
     """
-    rounds = document["plan"].get("federation", {}).get("rounds")
-    settings = {_label(part): part for part in document["plan"].get("defence") or [{"name": "none"}]}
-    rows: Sequence[Mapping[str, Any]] = document.get("canaries", [])
-    accounted = {row["defence"]: row for row in document["utility"]}
-    several = bool((document["plan"].get("data") or {}).get("subject"))
+    stated, rows = document.get("claims", ()), document.get("canaries", ())
+    places = dict.fromkeys((row.get("plan"), row["defence"]) for row in (*document["utility"], *stated, *rows))
     claims = []
-    for defence in dict.fromkeys([*accounted, *(row["defence"] for row in rows)]):
-        own = [row for row in rows if row["defence"] == defence]
-        promise, part = accounted.get(defence, {}), settings.get(defence, {})
-        by_record = tuple(row for row in own if row["unit"] == "record")
-        stated = next((row["configured"] for row in by_record), part.get("epsilon"))
-        epsilon = next((row["accounted"] for row in by_record if row["accounted"] is not None), promise.get("epsilon"))
-        if by_record or stated is not None or epsilon is not None or configured is not None:
-            claims.append(
-                Claim(
-                    subject=defence,
-                    unit="one record, not a person" if several else "one record",
-                    delta=by_record[0]["delta"] if by_record else part.get("delta", DELTA),
-                    rounds=rounds,
-                    configured=stated if configured is None else configured,
-                    accounted=epsilon,
-                    how=str(promise.get("privacy") or ""),
-                    measured=by_record,
-                    faults=(OF_RECORDS,) if several else (),
-                )
-            )
-        if by_client := tuple(row for row in own if row["unit"] == "client"):
-            claims.append(
-                Claim(
-                    subject=defence, unit="one client", delta=by_client[0]["delta"], rounds=rounds, measured=by_client
-                )
-            )
+    for place, unit in itertools.product(places, ("record", "client")):
+        own, measured = (
+            tuple(row for row in listed if (row.get("plan"), row["defence"], row["unit"]) == (*place, unit))
+            for listed in (stated, rows)
+        )
+        asked = configured if unit == "record" else None
+        if own or measured or asked is not None:
+            known = {"configured": None, "accounted": None, "delta": DELTA, **dict(next(iter((*own, *measured)), {}))}
+            known |= {} if asked is None else {"configured": asked}
+            claims.append(_claim(plans_of(document)[place[0]], known, place, unit, measured))
     return claims
 
 
-def _label(part: Mapping[str, Any]) -> str:
-    return str(part.get("label") or part.get("name") or part.get("factory"))
+def _claim(
+    plan: Mapping[str, Any], known: Row, place: tuple[str | None, str], unit: str, measured: tuple[Row, ...]
+) -> Claim:
+    several = unit == "record" and bool((plan.get("data") or {}).get("subject"))
+    return Claim(
+        subject=", ".join(name for name in place if name),
+        unit="one record, not a person" if several else f"one {unit}",
+        delta=known["delta"],
+        rounds=known.get("rounds", (plan.get("federation") or {}).get("rounds")),
+        configured=known["configured"],
+        accounted=known["accounted"],
+        how=known.get("how", ""),
+        measured=measured,
+        faults=(*known.get("faults", ()), *((OF_RECORDS,) if several else ())),
+    )

@@ -59,13 +59,14 @@ def document(
     third_party: Sequence[Mapping[str, Any]] = (),
     primary: Mapping[str, str] | None = None,
     looks: Sequence[Mapping[str, Any]] = (),
+    claims: Sequence[Mapping[str, Any]] = (),
     canaries: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the results of an audit as plain values, checked against the schema.
 
-    `power` and `canaries` hold the rows of power checks and canaries, `attacks` by label what a report states about
-    each attack, `third_party` the plug-ins that the plan uses; `ceilings`, `expected`, `primary` and `looks` are the
-    summary's. Private scores of a case (`draws`) serve its tests and are left out.
+    `power`, `claims` and `canaries` hold the rows of power checks, claims and canaries, `attacks` by label what a
+    report states about each attack, `third_party` the plug-ins that the plan uses; `ceilings`, `expected`, `primary`
+    and `looks` are the summary's. Private scores of a case (`draws`) serve its tests and are left out.
     """
     from fedxray.audit.judge.summary import seed_of_draws, summarise
 
@@ -74,7 +75,7 @@ def document(
     parts: dict[str, Any] = {"plan": plan, "versions": versions, "cases": public, "summary": rows, "utility": utility}
     parts |= {"seed_of_draws": seed_of_draws(cases)}
     optional = {"power": power, "attacks": attacks, "third_party": third_party, "looks": looks}
-    optional |= {"canaries": canaries}
+    optional |= {"claims": claims, "canaries": canaries}
     parts |= {key: value for key, value in optional.items() if value}
     content = {"format": FORMAT, **{key: plain(value, key) for key, value in parts.items()}}
     validate(content)

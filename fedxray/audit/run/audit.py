@@ -470,14 +470,19 @@ def join(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "attacks": {label: facts for document in documents for label, facts in document.get("attacks", {}).items()},
     }
     for rows in ("cases", "summary", "utility", "power"):
-        joined[rows] = [
-            {**row, "plan": document["plan"]["name"]} for document in documents for row in document.get(rows, ())
-        ]
+        joined[rows] = _rows_of(documents, rows)
+    for rows in ("claims", "canaries"):
+        if any(rows in document for document in documents):
+            joined[rows] = _rows_of(documents, rows)
     keys = [tuple(row[name] for name in ("attack", "role", "defence", "aware", "metric")) for row in joined["summary"]]
     if len(set(keys)) < len(keys):
         raise ValueError("attacks of different plans must have different labels to stand in one table")
     validate(joined)
     return joined
+
+
+def _rows_of(documents: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:
+    return [{**row, "plan": document["plan"]["name"]} for document in documents for row in document.get(key, ())]
 
 
 def _gallery(folder: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fedxray.adversary.disclose import disclose
 from fedxray.attacks.membership import MembershipBest
 from fedxray.audit.judge import results
 from fedxray.audit.plan.schema import CanariesPart
+from fedxray.audit.run.utility import REMEDY
 from fedxray.data.dataset import Records, union
 from fedxray.defences.base import IDENTITY, Clipped, ExampleGradients, Hooks, OnGradients, OnParams, State
 from fedxray.errors import BadInput
@@ -41,7 +42,6 @@ from fedxray.seeds import fork, permutation
 FILE = "canaries.json"
 MOST_ENTRIES = 500_000_000  # of all canaries together
 TINY = 1e-30  # instead of dividing by zero
-REMEDY = "Remove the folder of this run and continue with --resume, or choose another --out."
 
 RandomTargets = Callable[[Federation, Records, int, torch.Generator], Records]
 
@@ -240,9 +240,22 @@ class _Seen:
     transcript: Transcript
     truth: Truth
 
+    @cached_property
+    def by_client(self) -> dict[tuple[str, int | None], list[Message]]:
+        """Messages by what they are and whose, in order; read once, since there are as many as clients and rounds."""
+        found: dict[tuple[str, int | None], list[Message]] = {}
+        for message in self.transcript.messages:
+            found.setdefault((message.what, message.client), []).append(message)
+        return found
+
+    @cached_property
+    def sent(self) -> dict[tuple[int | None, int], Message]:
+        """The model that was sent, by client and round."""
+        return {(message.client, message.round): message for message in self._messages("broadcast")}
+
     def replies(self, client: int) -> Tensor:
         """Return the direction of a client's replies."""
-        return self._sum(self._get(message).params for message in self._messages("reply") if message.client == client)
+        return self._sum(self._get(message).params for message in self.by_client.get(("reply", client), ()))
 
     def aggregates(self) -> Tensor:
         """Return the direction of the mean updates."""
@@ -258,9 +271,9 @@ class _Seen:
 
         Differential privacy holds against an adversary who knows all other records and in which steps they were used.
         """
-        honest = [reply for reply in self._messages("reply") if reply.client in range(self.canaries.honest)]
         if client is not None:
-            return self._sum(self._rest(reply) for reply in honest if reply.client == client)
+            return self._sum(self._rest(reply) for reply in self.by_client.get(("reply", client), ()))
+        honest = [reply for reply in self._messages("reply") if reply.client in range(self.canaries.honest)]
         by_round: dict[int, list[Message]] = {}
         for reply in honest:
             by_round.setdefault(reply.round, []).append(reply)
@@ -275,8 +288,10 @@ class _Seen:
         """Return a reply minus the update that the client's records give without canaries and without noise."""
         client, round = reply.client, reply.round
         assert client is not None
-        sent = next(m for m in self._messages("broadcast") if (m.client, m.round) == (client, round))
-        start, known = self._get(sent), self.federation.defence.hooks(self.federation.work(client)).known
+        start, known = (
+            self._get(self.sent[client, round]),
+            self.federation.defence.hooks(self.federation.work(client)).known,
+        )
         job = ClientJob(
             client=client,
             start=start.params,

@@ -45,7 +45,15 @@ from fedxray.audit.run.grid import (
 from fedxray.audit.run.power import prepare_for
 from fedxray.audit.run.prepare import Prepared, forget_data, primary_metrics
 from fedxray.audit.run.store import Store
-from fedxray.audit.run.utility import guess_of, promise_kept, utility_of, worst_promise, write_promises
+from fedxray.audit.run.utility import (
+    REMEDY,
+    guess_of,
+    promise_kept,
+    utility_of,
+    worst_claims,
+    worst_promise,
+    write_promises,
+)
 from fedxray.audit.search import Point, Recall, curve_facts
 from fedxray.data.dataset import USE, Records
 from fedxray.errors import BadInput, Diverged, FedxrayError, Refused
@@ -246,7 +254,8 @@ class StoredAnswers(Answers):
 
     def _key(self, attack: Attack, view: View, origin: str = "") -> str:
         known = knowledge_of(attack, view.grants)
-        texts = spell(replace(known, public_records=None)), self._public(known.public_records)
+        texts = [spell(replace(known, public_records=None, public_images=None)), self._public(known.public_records)]
+        texts += [] if known.public_images is None else [self._images(known.public_images)]
         made = [attack.identity(), *([origin] if origin else [])]  # a factory may return what looks like ours
         question = derive_seed(0, self.seen, self.view.role, self.seats, view.target, self.rounds, *texts, *made)
         return f"{attack.name}-{question:016x}"
@@ -258,6 +267,12 @@ class StoredAnswers(Answers):
         pairs = (records.x, self.truth.public.x), (records.y, self.truth.public.y)
         same = all(given.dtype == known.dtype and torch.equal(given, known) for given, known in pairs)
         return self.truth.public_text if same else spell(records)
+
+    def _images(self, images: torch.Tensor) -> str:
+        """Return public images as text, in the same way."""
+        if self.truth is None or images.dtype != self.truth.public.x.dtype:
+            return spell(images)
+        return self.truth.public_images_text if torch.equal(images, self.truth.public.x) else spell(images)
 
 
 class NotStored(FedxrayError):
@@ -568,6 +583,7 @@ def results_document(
         {(label, seed): _utility(store, label, seed) for label in labels for seed in plan.seeds},
         {label: worst_promise([store.run_folder(run) for run in ids if store.has_run(run)]) for label, ids in runs},
     )
+    claims = [row for label in labels for row in worst_claims(label, _folders(plan, store, label))]
     shown = [{key: value for key, value in case.items() if key not in PRIVATE_PARTS} for case in ended]
     attacks = {part.title: (part.make(plan.folder), part.factory) for part in plan.attacks}
     kinds = {title: attack.kind for title, (attack, _) in attacks.items()}
@@ -583,11 +599,18 @@ def results_document(
         looks=looks,
         attacks={title: attack_facts(attack, factory) for title, (attack, factory) in attacks.items()},
         third_party=plan.third_party(),
-        canaries=_canary_rows(plan, store),
+        claims=claims,
+        canaries=_canary_rows(plan, store, claims),
     )
 
 
-def _canary_rows(plan: Plan, store: Store) -> list[dict[str, Any]]:
+def _folders(plan: Plan, store: Store, label: str) -> list[Path]:
+    """Return the folders of the runs of a defence that ended, with and without canaries."""
+    ids = [name(label, seed) for name in (run_id, canary_run_id) for seed in plan.seeds]
+    return [store.run_folder(run) for run in ids if store.has_run(run)]
+
+
+def _canary_rows(plan: Plan, store: Store, claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows on epsilon, of the runs with canaries that ended."""
     if plan.canaries is None:
         return []
@@ -599,8 +622,7 @@ def _canary_rows(plan: Plan, store: Store) -> list[dict[str, Any]]:
     }
     return canary_rows(
         {label: [read_measured(folder) for folder in own] for label, own in folders.items()},
-        {label: worst_promise(own) for label, own in folders.items()},
-        {part.title: part.settings.get("epsilon") for part in plan.defences},
+        claims,
         {part.title: _reasons(store, part.title, plan.seeds) for part in plan.defences},
     )
 
@@ -637,7 +659,6 @@ def _utility(store: Store, defence: str, seed: int) -> dict[str, float | None]:
     if not store.has_run(run_id(defence, seed)):
         return {}
     path = store.run_folder(run_id(defence, seed)) / f"{UTILITY}.json"
-    remedy = "Remove the folder of this run and continue with --resume, or choose another --out."
-    scores: dict[str, float | None] = read_json(path, remedy=remedy)
-    results.check_part(scores, "scores", path, remedy)
+    scores: dict[str, float | None] = read_json(path, remedy=REMEDY)
+    results.check_part(scores, "scores", path, REMEDY)
     return scores

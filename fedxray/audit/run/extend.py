@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.audit.judge.compare import differing
+from fedxray.audit.judge.gate import label_of
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.run.store import (
     MARKER,
@@ -96,15 +97,15 @@ def merge_plans(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path)
     fixed = [{key: value for key, value in document.items() if key not in GROWS} for document in (before, now)]
     if fixed[0] != fixed[1]:
         raise _differs(folder, some(list(differing(fixed[0], fixed[1])), between="; "))
-    attacks = {_label(attack): dict(attack) for attack in before["attack"]}
+    attacks = {label_of(attack): dict(attack) for attack in before["attack"]}
     for attack in now["attack"]:
-        known = attacks.setdefault(_label(attack), dict(attack))
+        known = attacks.setdefault(label_of(attack), dict(attack))
         if {**known, "targets": None} != {**attack, "targets": None}:
-            keys = differing({**known, "targets": None}, {**attack, "targets": None}, f"attack {_label(attack)}")
+            keys = differing({**known, "targets": None}, {**attack, "targets": None}, f"attack {label_of(attack)}")
             raise _differs(folder, some(list(keys), between="; "))
         known["targets"] = _union(known["targets"], attack["targets"])
         if known["targets"] is None:
-            raise _differs(folder, f"targets of {_label(attack)}: a number is drawn at random, a list is not")
+            raise _differs(folder, f"targets of {label_of(attack)}: a number is drawn at random, a list is not")
     document = {**before, "name": now["name"], "attack": list(attacks.values()), "gate": now.get("gate", [])}
     if before.get("defence") != now.get("defence"):
         document["defence"] = _defences(before, now, folder)
@@ -113,13 +114,13 @@ def merge_plans(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path)
 
 
 def _defences(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
-    defences = {_label(defence): dict(defence) for defence in before.get("defence") or [NO_DEFENCE]}
+    defences = {label_of(defence): dict(defence) for defence in before.get("defence") or [NO_DEFENCE]}
     for defence in now.get("defence") or [NO_DEFENCE]:
-        known = defences.setdefault(_label(defence), dict(defence))
-        swept = [document.get("sweep", {}).get(_label(defence)) for document in (before, now)]
-        again = _label(defence) in {_label(one) for one in before.get("defence") or []}
+        known = defences.setdefault(label_of(defence), dict(defence))
+        swept = [document.get("sweep", {}).get(label_of(defence)) for document in (before, now)]
+        again = label_of(defence) in {label_of(one) for one in before.get("defence") or []}
         if {**known, "deployed": None} != {**defence, "deployed": None} or (again and swept[0] != swept[1]):
-            raise _differs(folder, f"defence {_label(defence)}")
+            raise _differs(folder, f"defence {label_of(defence)}")
         known["deployed"] = defence.get("deployed", False)
     return list(defences.values())
 
@@ -130,10 +131,6 @@ def _seeds(before: Any, now: Any, folder: Path) -> Any:
             raise _differs(folder, "seeds, which it began with as a list")
         return now
     return list(dict.fromkeys([*before, *now]))
-
-
-def _label(part: Mapping[str, Any]) -> str:
-    return str(part.get("label") or part.get("name") or part.get("factory"))
 
 
 def _union(first: Any, second: Any) -> Any:

@@ -91,7 +91,8 @@ class Journal:
         digest = _digest(key, number, size, forgotten, parts)
         head = (json.dumps([key, number, size, forgotten, digest]) + "\n").encode("ascii")
         if len(head) > LONGEST:
-            raise BadInput(f"{what} {key[:60]}", expected="a shorter name", got=len(key), remedy="Shorten the name.")
+            expected, got = f"a name whose entry starts with at most {LONGEST} bytes", f"{len(head)} bytes"
+            raise BadInput(f"{what} {key[:60]}", expected=expected, got=got, remedy="Shorten the name.")
         end = self.ends.get(self.own, 0)
         opener = partial(os.open, mode=readers_of(self.folder))
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import torch
 
+from fedxray.audit.accounting import claim_rows
 from fedxray.audit.judge import results
+from fedxray.audit.judge.claims import Row
 from fedxray.audit.judge.results import GUESS
 from fedxray.data.dataset import union
 from fedxray.errors import BadInput
@@ -19,12 +22,13 @@ from fedxray.federation.setting import Federation, rounds_worked
 from fedxray.federation.transcript import Message, Parts, Transcript
 from fedxray.federation.truth import Truth
 from fedxray.files import read_json
-from fedxray.losses import example_loss, outputs
+from fedxray.losses import example_loss, in_eval_mode, outputs
 from fedxray.metrics.models import relative_error
+from fedxray.params import parameters_of
 
 # The privacy promise of a defence to each client: computed once per run, and again where an attack spent more rounds
 
-PRIVACY = "privacy.json"
+PRIVACY, CLAIMS = "privacy.json", "claims.json"
 REMEDY = "Remove the folder of this run and continue with --resume, or choose another --out."
 
 Promise = dict[str, Any]  # epsilon, delta, noise_multiplier, rate, steps, accountant, note, rounds
@@ -42,6 +46,31 @@ def write_promises(folder: Path, federation: Federation, seed: int) -> None:
     promises = [promised(federation, client, worked) for client, worked in enumerate(rounds)]
     if any(promise is not None for promise in promises):
         (folder / PRIVACY).write_text(json.dumps(promises, allow_nan=False))
+    _write_claims(folder, federation, max(rounds))
+
+
+def _write_claims(folder: Path, federation: Federation, rounds: int) -> None:
+    """Store the claims of a run's defence, where it makes any."""
+    kept = federation.kept().params
+    numbers = sum(value.numel() for name, value in parameters_of(federation.model).items() if name not in kept)
+    claims = claim_rows(federation.defence, worst_promise([folder]), rounds, numbers)
+    if claims:
+        (folder / CLAIMS).write_text(json.dumps(results.plain(claims, "claims"), allow_nan=False))
+
+
+def worst_claims(defence: str, folders: Sequence[Path]) -> list[Row]:
+    """Return the weakest claim of these runs of a defence for each unit of protection, as rows of results.json."""
+    paths = [path for folder in folders if (path := folder / CLAIMS).is_file()]
+    weakest: dict[str, Row] = {}
+    for path in paths:
+        for claim in _list_of(path, "claim"):
+            known = weakest.setdefault(claim["unit"], claim)
+            weakest[claim["unit"]] = max(known, claim, key=lambda row: _size(row["accounted"]))
+    return [claim | {"defence": defence} for claim in weakest.values()]
+
+
+def _size(epsilon: float | None) -> float:
+    return math.inf if epsilon is None else epsilon
 
 
 def promise_kept(folder: Path, federation: Federation, client: int | None, rounds_spent: int) -> Promise | None:
@@ -64,20 +93,23 @@ def worst_promise(folders: Sequence[Path]) -> Promise | None:
     made = [promise for promise in promises if promise is not None]
     if not made or len(made) < len(promises):
         return None
-    return max(made, key=lambda promise: (promise["epsilon"] is None, promise["epsilon"] or 0.0))
+    return max(made, key=lambda promise: _size(promise["epsilon"]))
 
 
 def _read(folder: Path) -> list[Promise | None]:
     path = folder / PRIVACY
-    if not path.is_file():
-        return []
-    promises = read_json(path, remedy=REMEDY)
-    if not isinstance(promises, list):
-        raise BadInput(str(path), expected="a list", got=type(promises).__name__, remedy=REMEDY)
-    for promise in promises:
-        if promise is not None:
-            results.check_part(promise, "privacy", path, REMEDY)
-    return promises
+    return _list_of(path, "privacy") if path.is_file() else []
+
+
+def _list_of(path: Path, part: str) -> list[Any]:
+    """Return a checked list of a run's folder."""
+    entries = read_json(path, remedy=REMEDY)
+    if not isinstance(entries, list):
+        raise BadInput(str(path), expected="a list", got=type(entries).__name__, remedy=REMEDY)
+    for entry in entries:
+        if entry is not None:
+            results.check_part(entry, part, path, REMEDY)
+    return entries
 
 
 # Utility
@@ -121,10 +153,10 @@ def _predicted(transcript: Transcript, truth: Truth, end: Message) -> torch.Tens
     """Return the outputs of each client's final model on its held-out records, client by client, [records, outputs]."""
     final = transcript.shelf.get(end.parts)
     own = client_states(transcript, truth.kept(), end.round)
-    predicted = []
+    predicted, network = [], in_eval_mode(truth.model)  # copied once, not for every client
     for client, records in enumerate(truth.holdout):
         if len(records):
             mine = own.get(client, Parts({}))
             params, buffers = {**final.params, **mine.params}, mine.buffers or final.buffers
-            predicted.append(outputs(truth.model, params, buffers, records.x))
+            predicted.append(outputs(network, params, buffers, records.x))
     return torch.cat(predicted)

@@ -35,6 +35,7 @@ from fedxray.params import flatten
 from fedxray.report.build import build_report
 from fedxray.report.terminal import summary_lines
 from tests.audit.plans import tiny
+from tests.federation.runs import federation
 
 DELTA = 1e-5
 
@@ -60,7 +61,7 @@ def rows_of(federation: Federation, seed: int = 0) -> list[dict[str, Any]]:
     transcript, truth = simulate(federation, seed=seed)
     assert isinstance(federation.planted, Canaries)
     found = measure_canaries(federation.planted, federation, transcript, truth)
-    return canary_rows({"it": [found]}, {}, {})
+    return canary_rows({"it": [found]})
 
 
 def row(rows: list[dict[str, Any]], unit: str, seen: str, method: str = "one-shot") -> dict[str, Any]:
@@ -306,3 +307,19 @@ def test_a_defence_of_the_users_is_measured(tmp_path: Path) -> None:
     }
     rows = run_audit(make_plan(plan_of(**parts), tmp_path), tmp_path / "out", power=False).document["canaries"]
     assert 0 < row(rows, "client", "replies")["low"] < gaussian_epsilon(math.sqrt(2), DELTA)
+
+
+def test_the_work_of_measuring_grows_with_the_clients_not_with_their_square() -> None:
+    class Counted(tuple[Any, ...]):
+        passes = 0
+
+        def __iter__(self) -> Any:
+            Counted.passes += 1
+            return super().__iter__()
+
+    base = federation()
+    changed = put_canaries(base, CanariesPart(records=4, kind="gradients", clients=6), 0, lambda *_: base.clients[0])
+    transcript, truth = simulate(changed, seed=0)
+    assert isinstance(changed.planted, Canaries)
+    measure_canaries(changed.planted, changed, replace(transcript, messages=Counted(transcript.messages)), truth)
+    assert Counted.passes < 6
