@@ -5,7 +5,8 @@
 
 A site records all jobs without a change to any by naming `Recorder` in its own `local/privacy.json`: as a filter of
 task data and of task results, and as a component. As a component it gets an event when all filters have run, and so
-records what really leaves the site; without, what the filters before it made of the result.
+records what really leaves the site; without, what the filters before it made of the result. With the event before the
+filters run, it puts a probe behind each of them, which passes the message on and notes whether the filter changed it.
 
 A filter that raises would end the job. Everything here runs inside `_safely()`: the first error is logged once, ends
 the recording, and the message passes. A reply that is no model of the sent one's shapes, such as a quantised one, is
@@ -23,7 +24,7 @@ import logging
 import math
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -69,7 +70,8 @@ def record(recipe: Any, folder: str, *, server: str | None = None) -> None:
             from fedxray.errors import BadInput
 
             remedy = 'For instance "/data/recording".'
-            raise BadInput("folder", expected="the path of a folder", got=repr(place)[:MOST_TEXT], remedy=remedy)
+            name = "folder" if side == "client" else "server"
+            raise BadInput(name, expected="the path of a folder", got=repr(place)[:MOST_TEXT], remedy=remedy)
         if hasattr(recipe, "add_client_input_filter"):
             getattr(recipe, f"add_{side}_input_filter")(Recorder(str(place)), tasks=TASKS)
             getattr(recipe, f"add_{side}_output_filter")(Recorder(str(place)), tasks=TASKS)
@@ -108,6 +110,63 @@ class Recorder(Filter):  # type: ignore[misc, unused-ignore]
 
 
 LAST = (EventType.END_RUN, EventType.SWAP_OUT)  # the process may end after these
+
+
+class Probe(Filter):  # type: ignore[misc, unused-ignore]
+    """Notes what a filter made of a reply; where `behind` names none, what the first filter gets."""
+
+    def __init__(self, folder: str, behind: str = "") -> None:
+        super().__init__()
+        self.folder, self.behind = folder, behind
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Compare the message with the one before the filter, and return it itself."""
+        _safely(self.folder, lambda: _note(self.folder, self.behind, shareable, fl_ctx))
+        return shareable
+
+
+def _put_probes(folder: str, fl_ctx: FLContext) -> None:
+    """Put a probe behind every filter of results, those of the site first; none where NVFlare keeps them elsewhere."""
+    task = f"{fl_ctx.get_prop(FLContextKey.TASK_NAME)}{FilterKey.DELIMITER}{FilterKey.OUT}"
+    names = Counter[str]()
+    for owner, key in ((FLContextKey.SCOPE_OBJECT, FilterKey.OUT), (FLContextKey.RUNNER, task)):
+        table = getattr(fl_ctx.get_prop(owner), "task_result_filters", None)
+        chain = table.get(key) if isinstance(table, dict) else None
+        if not isinstance(chain, list) or any(isinstance(one, Probe) and one.folder == folder for one in chain):
+            continue
+        probed: list[Any] = [Probe(folder)]
+        for one in chain:
+            probed.append(one)
+            if not isinstance(one, Probe | Recorder):
+                name = _text(type(one).__name__)
+                names[name] += 1
+                probed.append(Probe(folder, f"{name} {names[name]}" if names[name] > 1 else name))
+        chain[:] = probed
+
+
+def _note(folder: str, name: str, shareable: Shareable, fl_ctx: FLContext) -> None:
+    """Keep a reply as a filter left it, and whether that is what the filter got."""
+    key = _key(folder, fl_ctx, "client")
+    sent = _held.sent.get(key)
+    if sent is None or not sent.expected:
+        return
+    reply = _copy_of(shareable)
+    filters, idle = sent.filters or (), sent.idle
+    if name:
+        filters = (*filters, name)
+        idle = (*idle, name) if sent.trained and reply and same(sent.trained, reply) else idle
+    with _held.lock:
+        if key in _held.sent:
+            _held.sent[key] = replace(_held.sent[key], trained=reply, filters=filters, idle=idle)
+
+
+def _copy_of(shareable: Shareable | None, *, fetch: bool = True) -> tuple[str, Arrays] | None:
+    """Return kind and arrays of a reply; None where it is no plain model, or an external trainer still holds it."""
+    data = None if shareable is None else _model(shareable)
+    try:
+        return None if data is None else (data.data_kind, copied(data.data, fetch=fetch))
+    except TypeError:
+        return None
 
 
 def _safely(folder: str, work: Callable[[], None]) -> None:
@@ -152,11 +211,8 @@ def _expect(folder: str, fl_ctx: FLContext) -> None:
     key, result = _key(folder, fl_ctx, "client"), fl_ctx.get_prop(FLContextKey.TASK_RESULT)
     if key not in _held.sent or _held.sent[key].expected or _is_over(folder):
         return
-    data = None if result is None else _model(result)
-    try:
-        trained = None if data is None else (data.data_kind, copied(data.data, fetch=False))
-    except TypeError:  # an external trainer still holds the arrays
-        trained = None
+    trained = _copy_of(result, fetch=False)
+    _put_probes(folder, fl_ctx)
     with _held.lock:
         if key in _held.sent:
             _held.sent[key] = replace(_held.sent[key], expected=True, trained=trained)
@@ -177,12 +233,14 @@ Key = tuple[str, Side, str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A model on its way to a site, copied; later with the kind and arrays that training returned, before filters."""
+    """A model on its way to a site, copied; later with the kind and arrays of the reply before the next filter."""
 
     arrays: Arrays
     round: int | None
     expected: bool = False  # an event follows when all filters have run
     trained: tuple[str, Arrays] | None = None
+    filters: tuple[str, ...] | None = None  # that a probe stood behind
+    idle: tuple[str, ...] = ()  # of these, that changed nothing
 
     @property
     def bytes(self) -> int:
@@ -306,8 +364,11 @@ def _said(sent: Sent, reply: Arrays | None, facts: Mapping[str, Any], key: Key, 
     from fedxray.federation.recording.format import Said
 
     config = {name: value for name, value in facts.items() if name != HISTORY}
+    filters = facts.get(HISTORY, ()) if sent.filters is None else sent.filters
     if reply is not None:
-        if last and sent.trained is not None:
+        if last and sent.filters is not None:
+            config["filters_idle"] = list(sent.idle)
+        elif last and sent.trained is not None:
             config["filters_changed"] = not same(sent.trained, (config["kind"], reply))
         left_out = sorted(sent.arrays.keys() - reply.keys())
         reply = whole_reply(sent.arrays, reply, config["kind"])
@@ -320,7 +381,7 @@ def _said(sent: Sent, reply: Arrays | None, facts: Mapping[str, Any], key: Key, 
         sent=sent.arrays,
         reply=reply,
         config=config,
-        inside=tuple(reversed(facts.get(HISTORY, ()))),  # the nearest to the network first, as for Flower
+        inside=tuple(reversed(filters)),  # the nearest to the network first, as for Flower
         outside=() if last else None,
     )
 

@@ -11,7 +11,18 @@ from fedxray.audit.judge.gate import UTILITY, parts, plans_of
 from fedxray.audit.judge.results import failure_line
 from fedxray.audit.judge.verdict import is_bounded
 from fedxray.audit.plan.recorded import ON_WORD
-from fedxray.audit.recorded.describe import NOT_KNOWN, place, recordings_of, shortcomings, spoken, unlike, whose
+from fedxray.audit.recorded.describe import (
+    IDLE,
+    NOT_KNOWN,
+    TOGETHER,
+    measured_filters,
+    place,
+    recordings_of,
+    shortcomings,
+    spoken,
+    unlike,
+    whose,
+)
 from fedxray.metrics import units
 from fedxray.metrics.table import BY_PERSON
 from fedxray.report import states, words
@@ -240,7 +251,7 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
         Finding(
             state=row["state"],
             title=_title(row, several=several),
-            sentence=states.measured(row, secrets.get(row["attack"])),
+            sentence=f"{states.measured(row, secrets.get(row['attack']))} {states.limit(row)}".strip(),
         )
         for row in rows[:MOST_FINDINGS]
     )
@@ -252,7 +263,7 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
             steps.setdefault((card.step, card.command), _of_card(card, made) + card.step)
     special = [(text, command) for (_, command), text in steps.items()][:MOST_FINDINGS]
     general = [(step, "") for step in general_steps(document, made)]
-    failed = [(outcome(document), "")] if outcome(document) else []
+    failed = [(f"{outcome(document)} They never count as safety.", "")] if outcome(document) else []
     chosen = [*failed, *special, *general][:MOST_STEPS] or [(states.NO_STEP, "")]
     return Answer(
         state=worst.state if worst else "open",
@@ -326,7 +337,9 @@ def general_steps(document: Document, made: Sequence[Card]) -> list[str]:
 
 # Attacks of a kind that read single replies and complement one another, the strongest first.
 ATTACKS: Mapping[str, Sequence[str]] = {
-    "attributes": ("attribute-from-gradients", "attribute-from-model"),
+    "attributes": ("attribute-from-gradients", "attribute-from-model", "attribute-from-updates"),
+    "membership": ("membership-best", "membership-from-updates"),
+    "rows": ("tabular-inversion",),
     "images": ("inverting-gradients", "dlf", "gradinversion"),
     "class-images": ("fedinverse", "model-inversion"),
     "sources": ("source-from-updates", "source-from-model", "source-majority"),
@@ -454,6 +467,7 @@ UNLIKE = (
     "are exactly those the node trained on, in the form in which its network received them."
 )
 NOT_WHOLE = "The recording is incomplete."
+FILTERS = {IDLE: "A filter changed nothing.", TOGETHER: "Filters were measured together only."}
 ONLY_THERE = "Attacks use what was recorded and may be weaker than a real attacker."
 NO_PLACE = (
     "The position of the recorder is unknown.",
@@ -549,6 +563,9 @@ def _recording_notices(recordings: Cases) -> list[tuple[str, str]]:
     missing = dict.fromkeys(f"{words.capital(what)}: {text}." for one in recordings for what, text in shortcomings(one))
     if missing:
         warnings.append((NOT_WHOLE, " ".join([*missing, ONLY_THERE])))
+    for what, headline in FILTERS.items():
+        texts = dict.fromkeys(text for one in recordings for word, text in measured_filters(one) if word == what)
+        warnings += [(headline, "; ".join(texts) + ".")] if texts else []
     if any(place(one) == NOT_KNOWN for one in recordings):
         warnings.append(NO_PLACE)
     nodes = dict.fromkeys(f"node {one.get('node')}" for one in recordings if one.get("owner") == ON_WORD)

@@ -9,7 +9,7 @@ from fedxray.adversary.grants import GRANTS
 from fedxray.audit.judge.claims import Claim, claims_of
 from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.audit.judge.verdict import DECIDED
-from fedxray.audit.recorded.describe import heading, place, recordings_of, shortcomings, whose
+from fedxray.audit.recorded.describe import heading, measured_filters, place, recordings_of, shortcomings, whose
 from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
 from fedxray.report import overview, words
@@ -131,7 +131,7 @@ def _recording(cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
             ("Recording", heading(recording)),
             ("Owner of the node", whose(recording)),
             ("Position of the recorder", place(recording)),
-            *((words.capital(what), text) for what, text in shortcomings(recording)),
+            *((words.capital(what), text) for what, text in [*shortcomings(recording), *measured_filters(recording)]),
         )
     ]
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedxray.audit.recorded.describe import heading, place, recordings_of, shortcomings, unlike, whose
+from fedxray.audit.recorded.describe import heading, measured_filters, place, recordings_of, shortcomings, unlike, whose
 from fedxray.errors import printable
 from fedxray.metrics import units
 from fedxray.report import words
@@ -46,7 +46,9 @@ def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines.append(("  recording: ", f"{heading(recording)}{position}"))
         lines += [("  owner of the node: ", whose(recording))] if whose(recording) else []
         lines += [("  ! ", unlike(recording))] if unlike(recording) else []
-        lines += [("  ! ", f"{what}: {text}") for what, text in shortcomings(recording)]
+        lines += [
+            ("  ! ", f"{what}: {text}") for what, text in [*shortcomings(recording), *measured_filters(recording)]
+        ]
     return lines
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,12 @@ pytest.importorskip("nvflare")
 
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from nvflare.apis.utils.task_utils import apply_filters
+from nvflare.private.privacy_manager import Scope
 
 from fedxray.errors import BadInput
 from fedxray.federation.recording import writer as writing
@@ -180,6 +184,99 @@ def test_filters_that_do_nothing_are_noted(tmp_path: Path, change: float, change
     assert only.config["filters_changed"] is changed and only.inside == ["Cut"]
 
 
+class Change(Filter):  # type: ignore[misc, unused-ignore]
+    """A filter that scales w; it leaves no trace in the message's history."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        data = from_shareable(shareable)
+        data.data["w"] = data.data["w"] * np.float32(self.factor)
+        return data.update_shareable(shareable)
+
+
+class Encrypt(Change):  # type: ignore[misc, unused-ignore]
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        data = from_shareable(shareable)
+        data.data["w"] = object()
+        return data.update_shareable(shareable)
+
+
+class Runner:
+    def __init__(self, chain: list[Any]) -> None:
+        self.task_result_filters = {f"train{FilterKey.DELIMITER}{FilterKey.OUT}": chain}
+
+
+def filtered(
+    recorder: Recorder, site: list[Any], job: list[Any], trained: Shareable, task: str = "task-1"
+) -> Shareable:
+    """Run the filters of a site and a job as NVFlare does, with its events."""
+    recorder.process(message(dict(MODEL)), context(FilterKey.IN, task))
+    facts, scope = context(FilterKey.OUT, task), Scope()
+    scope.task_result_filters[FilterKey.OUT] = site
+    runner = Runner(job)
+    for key, value in (("TASK_NAME", "train"), ("SCOPE_OBJECT", scope), ("RUNNER", runner), ("TASK_RESULT", trained)):
+        facts.set_prop(getattr(FLContextKey, key), value)
+    recorder.handle_event(EventType.BEFORE_TASK_RESULT_FILTER, facts)
+    left = apply_filters("task_result_filters", trained, facts, runner.task_result_filters, "train", FilterKey.OUT)
+    facts.set_prop(FLContextKey.TASK_RESULT, left)
+    recorder.handle_event(EventType.AFTER_TASK_RESULT_FILTER, facts)
+    return left
+
+
+def test_every_single_filter_is_measured(tmp_path: Path) -> None:
+    """Filters of the site, then of the job; the second task finds the probes of the first."""
+    recorder = Recorder(str(tmp_path / "held"))
+    site, job = [Change(1.0), recorder], [Change(0.5), Change(1 + 1e-8)]
+    filters = list(job)
+    for task in ("task-1", "task-2"):
+        left = filtered(recorder, site, job, message(dict(MODEL)), task)
+        assert from_shareable(left).data["w"].tolist() == (MODEL["w"] * np.float32(0.5)).tolist()
+    assert [one for one in job if not isinstance(one, recorders.Probe)] == filters, "all stay, in order"
+    assert (len(site), len(job)) == (4, 5)
+    for only in recorded(tmp_path / "held").messages:
+        assert only.inside == ["Change 3", "Change 2", "Change"] and only.outside == []
+        assert only.config["filters_idle"] == ["Change", "Change 3"]
+
+
+def test_a_trainer_that_still_holds_its_arrays_is_measured_once_they_are_fetched(tmp_path: Path) -> None:
+    class Late:
+        def materialize(self) -> Any:
+            return MODEL["w"]
+
+    recorder = Recorder(str(tmp_path / "held"))
+    site = [Change(1.0)]
+    recorder.process(message(dict(MODEL)), context(FilterKey.IN))
+    facts, scope = context(FilterKey.OUT), Scope()
+    scope.task_result_filters[FilterKey.OUT] = site
+    facts.set_prop(FLContextKey.SCOPE_OBJECT, scope)
+    facts.set_prop(FLContextKey.TASK_RESULT, message({"w": Late(), "b": MODEL["b"]}))
+    recorder.handle_event(EventType.BEFORE_TASK_RESULT_FILTER, facts)
+    left = message(dict(MODEL))  # NVFlare fetches before the first filter
+    for one in site:
+        left = one.process(left, facts)
+    facts.set_prop(FLContextKey.TASK_RESULT, left)
+    recorder.handle_event(EventType.AFTER_TASK_RESULT_FILTER, facts)
+    (only,) = recorded(tmp_path / "held").messages
+    assert only.config["filters_idle"] == ["Change"]
+
+
+def test_a_form_that_cannot_be_compared_ends_neither_job_nor_recording(tmp_path: Path) -> None:
+    class Decrypt(Change):  # type: ignore[misc, unused-ignore]
+        def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+            data = from_shareable(shareable)
+            data.data["w"] = MODEL["w"]
+            return data.update_shareable(shareable)
+
+    recorder = Recorder(str(tmp_path / "held"))
+    filtered(recorder, [Encrypt(1), Decrypt(1), Change(1)], [], message(dict(MODEL)))
+    (only,) = recorded(tmp_path / "held").messages
+    assert only.reply is not None and only.config["filters_idle"] == ["Change"]
+    assert only.inside == ["Change", "Decrypt", "Encrypt"]
+
+
 def test_arrays_that_a_trainer_still_holds_are_not_compared(tmp_path: Path) -> None:
     class Late:
         def materialize(self) -> Any:
@@ -309,8 +406,8 @@ def test_a_job_in_the_simulator_is_recorded_by_sites_and_server(tmp_path: Path) 
     assert arrays(sites) == arrays(server)
     assert sorted(arrays(sites)) == [(f"site-{site}", round) for site in (1, 2) for round in (1, 2)]
     for one in sites.messages:
-        assert one.inside == ["PercentilePrivacy"] and one.config["steps"] == 6 and one.reply is not None
-        assert one.config["filters_changed"] is True and one.outside == []
+        assert one.inside == ["PercentilePrivacy", "ExcludeVars"] and one.config["steps"] == 6 and one.reply is not None
+        assert one.config["filters_idle"] == ["ExcludeVars"] and one.outside == []
         sent, reply = sites.arrays(one.sent), sites.arrays(one.reply)
         changed = torch.cat([(reply[name] - value).flatten() for name, value in sent.items()])
         assert 0.4 < float((changed == 0).float().mean()) < 0.6
@@ -403,6 +500,8 @@ def test_a_folder_that_is_none_ends_no_job(tmp_path: Path, caplog: pytest.LogCap
     recorder.handle_event(EventType.END_RUN, context(FilterKey.OUT))
     with pytest.raises(BadInput, match="path of a folder"):
         record(object(), ["a", "b"])  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"^server: "):
+        record(SimpleNamespace(to_clients=lambda *_, **__: None), "a", server=3)  # type: ignore[arg-type]
 
 
 def test_an_error_without_a_text_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

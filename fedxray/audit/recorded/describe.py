@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 SHOWN = 3  # messages and reasons that are named
 NOT_KNOWN = "not known, as the list of mods was not recognised"
+IDLE, TOGETHER = "filters without effect", "filters measured together"
+NOTES = ("filters_idle", "filters_changed", "left_out", "not_recorded")  # of a recorder, beside what was sent
 WHOSE = {
     BY_ITSELF: "recorded by the node itself",
     SAME: "proved by the node's own recording, which holds the same replies",
@@ -31,12 +33,7 @@ def whole_facts(chosen: Chosen) -> dict[str, Any]:
         list(dict.fromkeys(mod for mods in lists for mod in reversed(mods or ())))
         for lists in ([message.inside for message in messages], [message.outside for message in messages])
     )
-    idle = [
-        round
-        for round, message in sorted(chosen.trained.items())
-        if message.inside and message.config.get("filters_changed") is False
-    ]
-    return ({"filters_idle": idle} if idle else {}) | {
+    return _filter_facts(chosen) | {
         "rounds_missing": [list(stretch) for stretch in chosen.missing],
         "unanswered": [
             round for round, message in sorted(chosen.trained.items()) if message.reply is None and not message.secure
@@ -47,6 +44,25 @@ def whole_facts(chosen: Chosen) -> dict[str, Any]:
         "changed_before": None if unknown else inside,  # in the order in which the update met them
         "changed_after": None if unknown else outside,
     }
+
+
+def _filter_facts(chosen: Chosen) -> dict[str, Any]:
+    """Return by filter, or by those that were measured together, the rounds in which they changed nothing."""
+    idle: dict[str, list[int]] = {}
+    together: dict[str, None] = {}
+    for round, message in sorted(chosen.trained.items()):
+        filters, alone = list(reversed(message.inside or ())), message.config.get("filters_idle")
+        whole = message.config.get("filters_changed")
+        if isinstance(alone, list):
+            names = [name for name in filters if name in alone]
+        else:
+            names = [", ".join(filters)] if filters and whole is False else []
+            together |= {", ".join(filters): None} if len(filters) > 1 and whole is True else {}
+        for name in names:
+            idle.setdefault(name, []).append(round)
+    return ({"filters_without_effect": idle} if idle else {}) | (
+        {"filters_together": list(together)} if together else {}
+    )
 
 
 def heading(facts: RecordingFacts) -> str:
@@ -95,14 +111,20 @@ def shortcomings(facts: RecordingFacts) -> list[tuple[str, str]]:
         lines.append(("replies missing", text))
     if stopped:
         lines.append(("recorder stopped", "; ".join(stopped[:SHOWN]) + _more(len(stopped))))
-    idle = facts.get("filters_idle")
-    if idle:
-        names = ", ".join(facts.get("changed_before") or ()) or "all of them"
-        text = f"{names} in {rounds_named(idle)}: the update was equal before and after, up to rounding"
-        lines.append(("filters without effect", text))
     if lost:
         named = "; ".join(facts.get("left_out") or ())
         lines.append((f"message{'' if lost == 1 else 's'} left out", f"{lost} ({named}{_more(lost)})"))
+    return [(word, printable(text)) for word, text in lines]
+
+
+def measured_filters(facts: RecordingFacts) -> list[tuple[str, str]]:
+    """Return filters that changed nothing, and those measured only together: a heading and a sentence each."""
+    lines = []
+    for names, rounds in (facts.get("filters_without_effect") or {}).items():
+        text = f"{names} in {rounds_named(rounds)}: the update was equal before and after, up to rounding"
+        lines.append((IDLE, text))
+    for names in facts.get("filters_together") or ():
+        lines.append((TOGETHER, f"{names}: which of them changed the update is not known"))
     return [(word, printable(text)) for word, text in lines]
 
 

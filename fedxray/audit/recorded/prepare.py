@@ -19,7 +19,7 @@ from torch import nn
 from fedxray.audit import catalog
 from fedxray.audit.plan import AttackPart, Plan, split_arguments
 from fedxray.audit.plan.recorded import BY_ITSELF, ON_WORD, SAME, span
-from fedxray.audit.recorded.describe import whole_facts
+from fedxray.audit.recorded.describe import NOTES, whole_facts
 from fedxray.audit.recorded.recipe import KnownRecipe, RecipeSearch, find_recipe, known_recipe, listed
 from fedxray.audit.run.comparisons import CaseContext, grant_names
 from fedxray.audit.run.prepare import Prepared, check_loss, keys_of_data, load_data
@@ -490,7 +490,8 @@ def holdings(recording: Recording) -> list[str]:
     facts += [(f"node {node}", _node(messages)) for node, messages in list(nodes.items())[:SHOWN]]
     if len(nodes) > SHOWN:
         facts.append(("", f"and {len(nodes) - SHOWN} more nodes"))
-    sent = list(dict.fromkeys(name for message in recording.messages for name in message.config))
+    names = dict.fromkeys(name for message in recording.messages for name in message.config)
+    sent = [name for name in names if name not in NOTES]
     facts.append(("sent along", some(sent, SHOWN, nothing="nothing")))
     faults = [_fault(recording, message) for message in recording.messages]
     facts += _arrays(recording, faults)

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from fedxray.audit.plan.recorded import BY_ITSELF
-from fedxray.audit.recorded.describe import NOT_KNOWN, heading, place, recordings_of, shortcomings, whole_facts
+from fedxray.audit.recorded.describe import (
+    NOT_KNOWN,
+    heading,
+    measured_filters,
+    place,
+    recordings_of,
+    shortcomings,
+    whole_facts,
+)
 from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.transcribe import choose
 from fedxray.federation.recording.writer import open_folder, write_message
@@ -78,8 +86,29 @@ def test_filters_that_changed_nothing_are_named(tmp_path: Path) -> None:
     ]
     found = facts(tmp_path / "idle", *told, said(4, inside=(), outside=(), config=same))
     text = "Cut in rounds 0 to 1: the update was equal before and after, up to rounding"
-    assert shortcomings(found) == [("filters without effect", text)]
-    assert "filters_idle" not in facts(tmp_path / "busy", said(1, inside=("Cut",), outside=(), config=other))
+    assert measured_filters(found) == [("filters without effect", text)] and shortcomings(found) == []
+    assert measured_filters(facts(tmp_path / "busy", said(1, inside=("Cut",), outside=(), config=other))) == []
+
+
+def test_every_filter_that_changed_nothing_is_named_where_each_was_measured(tmp_path: Path) -> None:
+    lists = [["Cut"], ["Cut", "Late"], []]
+    told = [
+        said(round, inside=("Late", "Cut"), outside=(), config={"filters_idle": idle})
+        for round, idle in enumerate(lists, 1)
+    ]
+    rest = "the update was equal before and after, up to rounding"
+    assert measured_filters(facts(tmp_path, *told)) == [
+        ("filters without effect", f"Cut in rounds 0 to 1: {rest}"),
+        ("filters without effect", f"Late in round 1: {rest}"),
+    ]
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_filters_that_were_only_measured_together_are_so_named(tmp_path: Path, changed: bool) -> None:
+    found = measured_filters(facts(tmp_path, said(1, inside=("Late", "Cut"), config={"filters_changed": changed})))
+    together = ("filters measured together", "Cut, Late: which of them changed the update is not known")
+    idle = ("filters without effect", "Cut, Late in round 0: the update was equal before and after, up to rounding")
+    assert found == ([together] if changed else [idle])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from fedxray.adversary import roles
 from fedxray.audit.plan import Plan, make_plan
-from fedxray.audit.recorded.prepare import chosen_of, recorded_transcript, rounds_learnt
+from fedxray.audit.recorded.prepare import chosen_of, holdings, recorded_transcript, rounds_learnt
 from fedxray.audit.recorded.recipe import known_recipe
 from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.dry_run import learnt, understood
@@ -22,8 +22,10 @@ from fedxray.cli import main
 from fedxray.errors import BadInput, FedxrayError
 from fedxray.federation.folder import read_transcript, write_transcript
 from fedxray.federation.recording.format import Said
+from fedxray.federation.recording.reader import read_recording
 from fedxray.federation.recording.writer import write_message
 from fedxray.report.overview import notices
+from fedxray.report.terminal import summary_lines
 from tests.audit.plans import tiny, write_toml
 from tests.audit.recordings import record_simulation
 
@@ -365,6 +367,18 @@ def test_a_server_that_sees_sums_knows_who_took_part(place: Path, tmp_path: Path
     assert any("among two" in headline for headline, _ in notices(ended))
     alone = document(federation={"secure_aggregation": True}, attack=ATTACKS[3:])
     assert "smallest_sum" not in run_audit(make_plan(alone, place), tmp_path / "own").document["cases"][0]["ledger"]
+
+
+def test_filters_that_changed_nothing_are_named_in_the_report(tmp_path: Path) -> None:
+    plan = make_plan(BASE, tmp_path)
+    filters = {"inside": ("Percentile", "Exclude"), "outside": (), "config": {"filters_idle": ["Exclude"]}}
+    record_simulation(plan, tmp_path / "client", [1], **filters)
+    ended = run_audit(make_plan(document(attack=ATTACKS[1:2]), tmp_path), tmp_path / "out").document
+    rest = "Exclude in rounds 0 to 2: the update was equal before and after, up to rounding"
+    assert ("A filter changed nothing.", f"{rest}.") in notices(ended)
+    assert not any("incomplete" in headline for headline, _ in notices(ended))
+    assert any("training > Exclude > Percentile > recorder > network" in line for line in summary_lines(ended))
+    assert "filters_idle" not in "\n".join(holdings(read_recording(tmp_path / "client")))
 
 
 def test_what_is_not_in_a_recording_is_reported_everywhere(
