@@ -53,9 +53,9 @@ def tables(content: Content) -> str:
             + _line("CPU ms of best", [_figure(cell["attacks"].get(BEST, {}).get(COST), 2) for cell in plain.values()])
             + _accuracies(plain.values()),
             f"{sentence(content)}{compared(content)}\n",
-            "True-positive rate at 1 % false positives, in %, mean of the clients' curves by members:\n",
+            "True-positive rate at 1 % false positives, in % (about 1,000 non-members a run, of all clients):\n",
             _table(list(plain.items()), attacks, "tpr_at_1pct_fpr", 100.0, 1),
-            "Under defences, AUC:\n",
+            "Under defences that the attacker does not use, AUC:\n",
             _table(defended, UNDER_DEFENCES, "auc", 1.0, 2)
             + _line("strongest single attack", [_strongest(cell) for _, cell in defended])
             + _line("runs", [str(cell["runs"]) for _, cell in defended])

@@ -28,6 +28,7 @@ from fedxray.seeds import fork, permutation
 # Records asked about: those trained on, held-out ones in their place, or both mixed (scored on the held-out ones); of
 # membership also those set aside of people trained on and of people held out.
 Rows = Literal["train", "holdout", "mixed", "others"]
+FEWEST_OTHERS = 1000  # non-members asked about, where there are: a true positive rate at 1 % needs as many
 # Grants that the rows change, where they do not change all: those of which held-out records can be a part, and those
 # of memberships.
 CHANGED = {"mixed": ("public-attributes", "source-records"), "others": ("target-records",)}
@@ -103,8 +104,9 @@ def membership_records(
 ) -> tuple[Records, torch.Tensor]:
     """Members and non-members, mixed, and whether each is a member (for scoring only), [records] bool.
 
-    Non-members are held-out records of the same client, so that a difference of populations does not help. Of records
-    set aside (rows = "others") members are those of people whose other records were trained on.
+    Non-members are held-out records of the same client, so that a difference of populations does not help: as many as
+    members, but at least FEWEST_OTHERS where there are. Of records set aside (rows = "others") members are those of
+    people whose other records were trained on.
     """
     members = len(records_in_question(truth, client, seats))
     if rows == "others":
@@ -122,9 +124,14 @@ def membership_records(
 
 
 def membership_order(truth: Truth, client: int | None, seats: tuple[int, ...] = ()) -> torch.Tensor:
-    """The index [records] of each record before mixing: members first, in the client's own order; for scoring only."""
+    """The index [records] of each record before mixing: members first, in the client's own order; for scoring only.
+
+    Which held-out records are asked about, where not all of them are, follows from the hash of their content.
+    """
     both = records_in_question(truth, client, seats, "mixed")
-    return _mixed_order(truth, both, "membership", -1 if client is None else client)
+    mixed = _mixed_order(truth, both, "membership", -1 if client is None else client)
+    outside = mixed >= (members := len(records_in_question(truth, client, seats)))
+    return mixed[~outside | (outside.cumsum(0) <= max(members, FEWEST_OTHERS))]
 
 
 def _mixed_order(truth: Truth, granted: Records, *purpose: object) -> torch.Tensor:

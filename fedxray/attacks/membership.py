@@ -51,6 +51,7 @@ from fedxray.attacks.local_model.messages import returned, step_size
 from fedxray.attacks.observations import examples_behind, known_examples
 from fedxray.attacks.presence import MembershipFromUpdates
 from fedxray.attacks.record_gradients import cosines, record_products
+from fedxray.attacks.update_algebra import step_length
 from fedxray.data.dataset import Records, union
 from fedxray.errors import Refused
 from fedxray.federation.local import Batch, local_update, objective, stacked_layers, stacked_objective
@@ -252,8 +253,7 @@ class MembershipGradientDifference(MembershipByRound):
         assert recipe is not None and examples is not None
 
         def explained(seen: Observation) -> Tensor:
-            step = 1.0 if seen.kind == "gradient" else recipe.learning_rate * recipe.steps(examples)
-            whole = scaled(seen.update, -examples / step)
+            whole = scaled(seen.update, -1 / step_length(recipe, examples))
             dots, squares = products(seen.start, seen.buffers, records.x, records.y, [whole])
             return 2 * dots[:, 0] - squares
 

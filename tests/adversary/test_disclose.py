@@ -384,3 +384,14 @@ def test_norm_statistics_need_a_run_and_a_network_with_norm() -> None:
         disclose(federation().truth(seed=3), ["bn-statistics"], client=1, transcript=transcript)
     with pytest.raises(BadInput, match="one target client"):
         disclose(truth, ["bn-statistics"], transcript=transcript)
+
+
+def test_as_many_non_members_as_members_are_asked_about(truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = replace(truth, train=tuple(records.take(torch.arange(1)) for records in truth.train))
+    everyone, _ = membership_records(few, 0)
+    assert len(everyone) == 1 + len(few.holdout[0])  # fewer than FEWEST_OTHERS
+    monkeypatch.setattr("fedxray.adversary.disclose.FEWEST_OTHERS", 1)
+    asked, inside = membership_records(few, 0)
+    assert len(few.holdout[0]) > 1 and len(asked) == 2 and int(inside.sum()) == 1
+    again, _ = membership_records(few, 0)
+    assert torch.equal(asked.x, again.x)

@@ -421,3 +421,11 @@ def test_a_logit_needs_classes() -> None:
     for attack in (MembershipLogitDrop(), MembershipReference(scale="logit")):
         with pytest.raises(Refused, match="classification"):
             attack.check(view)
+
+
+def test_with_momentum_the_difference_is_in_the_units_of_a_gradient() -> None:
+    view = few(seen_by())
+    assert view.grants.recipe is not None
+    heavy = replace(view, grants=replace(view.grants, recipe=replace(view.grants.recipe, momentum=0.9)))
+    plain, pushed = (scores_of(MembershipGradientDifference(), one) for one in (view, heavy))
+    assert not torch.allclose(plain, pushed)  # the same update is the sum of fewer gradients
