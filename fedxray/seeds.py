@@ -44,7 +44,7 @@ def spell(value: Any) -> str:
 
     if isinstance(value, torch.Tensor):
         plain = value.detach().cpu().contiguous()
-        digest = hashlib.sha256(plain.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
+        digest = hashlib.sha256(plain.flatten().view(torch.uint8).numpy().data).hexdigest()
         return f"tensor({tuple(plain.shape)},{plain.dtype},{digest})"
     raise TypeError(f"a setting must be made of plain values, got {type(value).__name__}")
 

@@ -178,14 +178,14 @@ def _take_holdout(
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Training and held-out records of every client; a record held out by one is trained on by none."""
     ordered = [part[permutation(len(part), fork(seed, "split", "client", client))] for client, part in enumerate(parts)]
-    taken = torch.empty(0, dtype=torch.int64, device="cpu")
+    taken = torch.zeros(1 + max(int(part.max()) for part in parts), dtype=torch.bool, device="cpu")  # by record
     held: list[Tensor] = []
     for order in ordered:
-        free = order[~torch.isin(order, taken)]
+        free = order[~taken[order]]
         size = min(_holdout_size(len(order), holdout), len(free))
         held.append(free[len(free) - size :])
-        taken = torch.cat([taken, held[-1]])
-    train = [order[~torch.isin(order, taken)][:limit] for order in ordered]
+        taken[held[-1]] = True
+    train = [order[~taken[order]][:limit] for order in ordered]
     for client, part in enumerate(train):
         if len(part) == 0:
             expected, remedy = "a training record for every client", "Use fewer clients or a smaller holdout."

@@ -55,7 +55,7 @@ class ForeignDefence(Defence):
 
     subject: Any
     framework: str
-    change: Callable[[Any, Arrays, int], Mapping[str, Any]]
+    change: Callable[[Any, Arrays, Work], Mapping[str, Any]]
 
     def __post_init__(self) -> None:
         """Check nothing: these are objects, not settings."""
@@ -67,7 +67,7 @@ class ForeignDefence(Defence):
         def changed(update: Params, generator: torch.Generator) -> dict[str, Tensor]:
             arrays = {name: value.detach().cpu().numpy().copy() for name, value in update.items()}
             with seeded(generator):
-                answer = self.change(subject, arrays, work.steps)
+                answer = self.change(subject, arrays, work)
             odd = sorted(answer.keys() - update.keys())
             if odd or not answer:
                 got = f"{odd[0]!r}" if odd else "no array at all"
@@ -117,11 +117,11 @@ def _fitting(name: str, value: Any, like: Tensor) -> Tensor:
     return torch.from_numpy(array.astype(np.float64, order="C")).to(like)  # of any byte order and strides
 
 
-def _through_filter(subject: Any, arrays: Arrays, steps: int) -> Mapping[str, Any]:
+def _through_filter(subject: Any, arrays: Arrays, work: Work) -> Mapping[str, Any]:
     from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
     from nvflare.apis.fl_context import FLContext
 
-    meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: steps}
+    meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: work.steps}
     sent = DXO(DataKind.WEIGHT_DIFF, data=arrays, meta=meta).to_shareable()
     answer = from_shareable(subject.process(sent, FLContext()))
     if answer.data_kind != DataKind.WEIGHT_DIFF:
@@ -131,24 +131,37 @@ def _through_filter(subject: Any, arrays: Arrays, steps: int) -> Mapping[str, An
     return arrays
 
 
-def _through_mod(subject: Any, arrays: Arrays, steps: int) -> Mapping[str, Any]:
-    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+@contextmanager
+def _identified() -> Iterator[None]:
+    """A block in which Flower makes messages, for which the process needs an identity."""
     from flwr.supercore.task_identity import TaskIdentity
 
-    identity: Any = TaskIdentity  # without one, Flower makes no message
+    identity: Any = TaskIdentity
+    before = {name: getattr(identity, name) for name in ("_task_id", "_run_id", "_node_id")}  # public: errors if unset
     identity.task_id = identity.run_id = identity.node_id = 1
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(identity, name, value)
+
+
+def _through_mod(subject: Any, arrays: Arrays, work: Work) -> Mapping[str, Any]:
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
     def record(values: Arrays) -> Any:
         return ArrayRecord({name: Array(np.asarray(value)) for name, value in values.items()})
 
     def trained(message: Any, _: Any) -> Any:
-        return Message(RecordDict({"arrays": record(arrays), "metrics": MetricRecord({"num-examples": 1})}),
-                       reply_to=message)  # fmt: skip
+        metrics = MetricRecord({"num-examples": work.examples})
+        return Message(RecordDict({"arrays": record(arrays), "metrics": metrics}), reply_to=message)
 
     zeros = record({name: np.zeros_like(value) for name, value in arrays.items()})
-    asked = Message(RecordDict({"arrays": zeros, "config": ConfigRecord({})}), dst_node_id=1, message_type="train")
     context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
-    answer = subject(asked, context, trained)
+    with _identified():
+        content = RecordDict({"arrays": zeros, "config": ConfigRecord({})})
+        asked = Message(content, dst_node_id=1, message_type="train")
+        answer = subject(asked, context, trained)
     if answer.has_error():
         raise BadInput("defence", expected="a mod that replies", got=str(answer.error), remedy="Try it in Flower.")
     replied: Mapping[str, Any] = next(iter(answer.content.array_records.values()), {})

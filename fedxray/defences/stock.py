@@ -180,7 +180,8 @@ class NvflareExclude(Defence):
             hidden = re.compile(self.names).search
             return {name: torch.zeros_like(value) if hidden(name) else value for name, value in update.items()}
 
-        return Hooks(outgoing=stateless(filtered), known=KnownDefence(cut=True))
+        without = stateless(filtered)
+        return Hooks(outgoing=without, known=KnownDefence(replay=Hooks(outgoing=without)))
 
     def describe(self) -> str:
         """Return one line for the attacker knowledge and the report."""

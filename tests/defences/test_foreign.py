@@ -151,3 +151,16 @@ def test_anything_else_is_refused_by_name() -> None:
     assert as_defence(3) == 3
     with pytest.raises(BadInput, match="to return a Defence"):
         defence_from_factory("collections:OrderedDict", {}, Path.cwd())
+
+
+def test_a_mod_gets_the_clients_examples_and_leaves_flowers_identity_as_it_was() -> None:
+    identity: Any = pytest.importorskip("flwr.supercore.task_identity").TaskIdentity
+    counts, before = [], vars(identity).copy()
+
+    def counting(message: Any, context: Any, call_next: Any) -> Any:
+        answer = call_next(message, context)
+        counts.append(answer.content["metrics"]["num-examples"])
+        return answer
+
+    sent(as_defence(counting))
+    assert counts == [WORK.examples] and vars(identity) == before

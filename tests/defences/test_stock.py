@@ -303,3 +303,27 @@ def test_a_run_with_gaps_cannot_be_continued_under_adaptive_clipping() -> None:
     transcript, _ = simulate(setting)
     with pytest.raises(BadInput, match="none of round 0"):
         continue_run(setting, transcript, seed=0, after=1, clients=[0], rounds=1, tamper=Repeat())
+
+
+def test_the_variance_that_an_attacker_is_given_is_that_of_the_noise() -> None:
+    """Of SVT on the entries that are sent; of SecAgg+ at most, for any fraction of a step."""
+    work = Work(examples=8, batch_size=4, steps=4, rounds=3)
+    zeros = {"w": torch.zeros(20_000, dtype=torch.float64)}
+    svt = NvflareSvt(fraction=0.5).hooks(work)
+    assert svt.outgoing is not None and svt.known is not None
+    values = svt.outgoing(zeros, None, fork(0))[0]["w"]
+    spread = float(values[values != 0].square().mean())
+    assert spread == pytest.approx(svt.known.update_variance, rel=0.1)
+    secagg = FlowerSecagg(quantization_range=1000).hooks(work)
+    assert secagg.outgoing is not None and secagg.known is not None
+    step = 2 * math.sqrt(secagg.known.update_variance)
+    for share in (0.5, 0.2):
+        rounded = secagg.outgoing({"w": zeros["w"] + share * step}, None, fork(1))[0]["w"]
+        variance = float(rounded.var())
+        assert variance == pytest.approx(share * (1 - share) * step**2, rel=0.05)
+        assert variance <= 1.01 * secagg.known.update_variance
+
+
+def test_excluded_tensors_are_replayed_and_no_other_entry_is_ignored() -> None:
+    hooks = NvflareExclude(names="bias").hooks(WORK)
+    assert hooks.known is not None and not hooks.known.cut and hooks.known.replay.outgoing is not None

@@ -49,7 +49,7 @@ class LabelsIdlg(LabelAttack):
     roles: ClassVar[tuple[str, ...]] = ("server", "eavesdropper", "active-server", "secure-aggregation")
 
     source: Literal["auto", "bias", "rows"] = setting(
-        "auto", "Part of the last layer that is used: its bias, the rows of its weight, or the bias if it has one."
+        "auto", "Part of the last layer that is used: its bias, the rows of its weight, or the bias if it was sent."
     )
 
     def needs_of_counts(self) -> tuple[Need, ...]:
@@ -62,6 +62,8 @@ class LabelsIdlg(LabelAttack):
         reply, examples = last_layer.mean_reply(view, self.at), examples_behind(view, self.at)
         assert examples is not None
         bias = None if self.source == "rows" else last_layer.bias_name(view)
+        if self.source == "auto" and bias is not None and not reply.update[bias].any():
+            bias = None  # it was not sent
         signal = -reply.update[bias or head(view.model).weight]
         if bias is None:
             signal = against_all_others(signal) if examples == 1 and len(signal) > 2 else signal.sum(1)

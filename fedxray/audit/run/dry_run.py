@@ -24,9 +24,9 @@ from fedxray.audit.judge.statistics import AUTO_LOOKS, FIRST_LOOK
 from fedxray.audit.judge.verdict import LEAST_RUNS
 from fedxray.audit.plan import AttackPart, Plan
 from fedxray.audit.plan.recorded import ON_WORD
-from fedxray.audit.recorded.describe import heading, place, shortcomings
+from fedxray.audit.recorded.describe import heading, measured_filters, place, shortcomings
 from fedxray.audit.run.grid import asked, is_about_everyone
-from fedxray.audit.run.prepare import Prepared, one_round
+from fedxray.audit.run.prepare import Prepared, one_round, primary_metrics
 from fedxray.data.dataset import Column, Dataset, Records, union
 from fedxray.data.split import Split
 from fedxray.errors import printable, some
@@ -79,7 +79,7 @@ def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:
     facts = [("recording", heading(recorded))]
     if place(recorded):
         facts.append(("", f"place: {place(recorded)}"))
-    facts += [("", f"! {word}: {text}") for word, text in shortcomings(recorded)]
+    facts += [("", f"! {word}: {text}") for word, text in [*shortcomings(recorded), *measured_filters(recorded)]]
     if recorded["side"] != "client" or recorded["owner"] == ON_WORD:
         facts.append(("", f"that the node is yours: {recorded['owner']}"))
     if recorded["recipe_heard"]:
@@ -211,13 +211,15 @@ def can_settle(plan: Plan, prepared: Prepared) -> list[str]:
     rows = len(plan.attacks) * sum(1 if part.is_none else 2 for part in plan.defences)
     runs = AUTO_LOOKS[-1] if plan.is_auto else len(plan.seeds)
     kinds = {part.title: part.make(plan.folder).kind for part in plan.attacks}
-    lines = []
+    lines, primary = [], primary_metrics(plan) if plan.transcript is None else {}
     for part in plan.attacks if plan.transcript is None else ():
         kind, clients = kinds[part.title], len(asked(plan, part))
-        error = _least_error(kind, prepared.split, clients * runs)
+        metric = primary.get(part.title, MAIN_METRIC[kind])
+        balanced = metric == "balanced_accuracy"
+        error = _least_error(kind, prepared.split, clients * runs, _values(prepared.federation) if balanced else None)
         if error is None:
             continue
-        margin, metric = metric_named(MAIN_METRIC[kind]).margin, MAIN_METRIC[kind]
+        margin = metric_named(metric).margin
         draws = math.inf if kind == "membership" else math.factorial(min(clients, SWAPPED)) ** min(runs, SWAPPED)
         exact = draws >= rows / (SWAP_SHARE * FIRST_LOOK)
         least = statistics.smallest_seen(error, runs, 1 - FIRST_LOOK / rows) if runs > 1 and not exact else 0.0
@@ -226,7 +228,8 @@ def can_settle(plan: Plan, prepared: Prepared) -> list[str]:
         if not exact and statistics.finest_run_p(runs) > FIRST_LOOK / rows:
             enough = math.ceil(math.log2(rows / FIRST_LOOK))
             shown = f"a leak only from about {enough} seeds on"
-        if seen > statistics.SEEN_MARGINS * margin:
+        bounded = runs >= LEAST_RUNS and statistics.upper_bound(0.0, error, runs, 1 - FIRST_LOOK / 2) <= margin
+        if seen > statistics.SEEN_MARGINS * margin or not bounded:
             more = statistics.seeds_to_reassure(0.0, error, max(runs, 2), margin, 1 - FIRST_LOOK / 2)
             shown += (
                 "; no leak only with more records" if more is None else f"; no leak from about {runs + more} seeds on"
@@ -237,8 +240,20 @@ def can_settle(plan: Plan, prepared: Prepared) -> list[str]:
     return lines
 
 
-def _least_error(kind: str, parts: Split, units: int) -> float | None:
-    """Return the standard error of a mean score over units whose records are independent; None for other kinds."""
+def _values(federation: Federation) -> list[float]:
+    """Return how many training records of a client have each sensitive value, on average over clients."""
+    places = list(federation.space.column(federation.space.sensitive or "").positions)
+    known = torch.cat([records.x[:, places] for records in federation.clients])
+    return [int(count) / len(federation.clients) for count in torch.unique(known, dim=0, return_counts=True)[1]]
+
+
+def _least_error(kind: str, parts: Split, units: int, values: Sequence[float] | None = None) -> float | None:
+    """Return the standard error of a mean score over units whose records are independent; None for other kinds.
+
+    `values` are the numbers of records by sensitive value where all values count the same: rare ones dominate it.
+    """
+    if values:
+        return math.sqrt(sum(0.25 / count for count in values) / len(values) ** 2 / units)
     members = sum(map(len, parts.train)) / max(len(parts.train), 1)
     others = sum(map(len, parts.holdout)) / max(len(parts.holdout), 1)
     if kind == "membership" and members and others:

@@ -161,3 +161,12 @@ def test_wrong_settings_are_refused() -> None:
         LabelsIdlg(source="weights")
     with pytest.raises(BadInput, match="at"):
         LabelsIdlg(at="middle")
+
+
+def test_a_bias_that_was_not_sent_is_not_read() -> None:
+    y = torch.tensor([0, 3, 3, 5])
+    view = view_of(net(0), y)
+    update = dict(view.observations[0].update)
+    update["2.bias"] = torch.zeros_like(update["2.bias"])
+    unsent = view_of_update(net(0), update, shape=(5,), classes=CLASSES, examples=4, kind="gradient")
+    assert counts_of(unsent) == counts_of(unsent, source="rows") != counts_of(unsent, source="bias")

@@ -194,6 +194,25 @@ def test_public_records_of_a_run_are_spelled_once(store: Store, monkeypatch: pyt
     assert keys == [plain._key(attack, one) for one in (own, own, own, other)] and len(set(keys)) == 2
 
 
+def test_public_images_of_a_run_are_spelled_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, runs, cases = planned(attack=[{"name": "membership-loss"}])
+    execute_run(plan, store, runs[0])
+    _, context = execute.case_context(plan, store, cases[0])
+    images, view, attack = context.truth.public.x, view_with(linear([[1.0]]), table(1)), Majority()
+    monkeypatch.setattr(Majority, "reads", None)
+    views = [
+        replace(view, grants=Grants(names=("public-images",), public_images=given))
+        for given in (images.clone(), images.clone(), images + 1)
+    ]
+    plain = [StoredAnswers(store, cases[0], view)._key(attack, one) for one in views]
+    spelled: list[object] = []
+    for module in (truths, execute):
+        monkeypatch.setattr(module, "spell", lambda value: (spelled.append(value), spell(value))[1])
+    known = StoredAnswers(store, cases[0], view, truth=context.truth)
+    assert [known._key(attack, one) for one in views] == plain and len(set(plain)) == 2
+    assert sum(isinstance(value, torch.Tensor) for value in spelled) == 2  # the run's, and the others
+
+
 def test_clients_that_hold_other_records_of_their_own_share_no_answer(store: Store) -> None:
     _, _, cases = planned()
     view = view_with(linear([[1.0]]), table(1))

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from fedxray.attacks.inversion import tabular
 from fedxray.audit.judge import statistics
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
-from fedxray.audit.run.dry_run import can_settle, presets, understood
+from fedxray.audit.run.dry_run import can_settle, presets, rows_sought, understood
 from fedxray.audit.run.prepare import prepare
 from tests.audit.plans import tiny
 
@@ -36,6 +37,22 @@ def test_columns_that_are_kept_and_values_that_are_filled_are_marked(tmp_path: P
     assert f"{'':<12}1 missing values are filled (median): 1 in 'age'" in lines
 
 
+def test_rows_that_are_sought_are_stated_before_and_in_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = {"name": "tabular-inversion", "steps": 2, "restarts": 1, "targets": 1}
+    plan = make_plan(tiny(attack=[attack]), tmp_path)
+    prepared = prepare(plan, "none", 0)
+    held = max(map(len, prepared.federation.clients))
+    assert rows_sought(plan, prepared) == []
+    monkeypatch.setattr(tabular, "LEAST_ROWS", 4)
+    monkeypatch.setattr(tabular, "MOST_PRODUCTS", 1.0)
+    (line,) = rows_sought(plan, prepared)
+    assert line == f"tabular-inversion: 4 of up to {held}; more with fewer steps or restarts"
+    cases = run_audit(plan, tmp_path / "out", power=False).document["cases"]
+    assert cases and all(case["ledger"]["rows_sought"] == 4 < case["ledger"]["rows_behind"] for case in cases)
+
+
 def test_what_can_be_settled_at_best(tmp_path: Path) -> None:
     base = tiny(attack=[{"name": "attribute-from-model"}])
     wide = make_plan({**base, "seeds": [0, 1, 2]}, tmp_path)
@@ -49,6 +66,15 @@ def test_what_can_be_settled_at_best(tmp_path: Path) -> None:
     assert "or none" not in alone  # one run never shows that nothing leaks
     (auto,) = can_settle(make_plan({**base, "seeds": "auto"}, tmp_path), prepared)
     assert "or none" in auto or "more records" in auto
+
+
+def test_rare_values_take_more_seeds_to_show_that_nothing_leaks(tmp_path: Path) -> None:
+    """Counted like any other record, 5 seeds of 40 rare ones each were enough."""
+    data = {"name": "clinic", "clients": 4, "records": 100, "rare_diagnosis": 0.1, "sensitive": "rare_diagnosis"}
+    document = {**tiny(attack=[{"name": "attribute-from-model", "primary": "balanced_accuracy"}]), "data": data}
+    plan = make_plan({**document, "seeds": [0, 1, 2, 3, 4]}, tmp_path)
+    (line,) = can_settle(plan, prepare(plan, "none", 0))
+    assert "no leak from about" in line and "or none" not in line
 
 
 @pytest.mark.parametrize(("attack", "used"), [
