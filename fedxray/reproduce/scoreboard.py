@@ -265,7 +265,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(paper="dlf", place="Table 6", says="Defences lower quality, noise most.", by="dlf-defences"),
     Claim(paper="dlf", place="Table 7", says="Trained networks leak less than fresh ones.", by="dlf-trained"),
-    Claim(paper="dlf", place="Table 8", says="Knowing the labels of every batch helps.", by="dlf-order"),
+    Claim(
+        paper="dlf",
+        place="Table 8",
+        says="Knowing the labels of every batch helps.",
+        by="dlf-order",
+        expects=(("batches-known", "counts-known", "above"),),
+    ),
     Claim(
         paper="dlf", place="Table 5", says="Details of the appendix.", why="the table is not in the text that we have"
     ),
@@ -357,8 +363,9 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         paper="aia",
         place="Table 2 (Appendix C.1)",
-        says="Linear models are reconstructed exactly.",
+        says="Linear models are reconstructed exactly: they reveal what the optimal local model does.",
         by="aia-regression-linear",
+        expects=(("linear", "oracle", "same"),),
     ),
     Claim(
         paper="aia",

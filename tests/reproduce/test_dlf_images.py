@@ -46,7 +46,9 @@ def test_every_row_has_the_recipe_of_its_name_and_the_network_of_its_data() -> N
 def test_every_attack_takes_the_steps_of_the_paper_with_the_numbers_of_its_data() -> None:
     for _, row, plan in plans():
         for attack in plan["attack"]:
-            assert attack["steps"] == 400 and attack["preset"] == row.split("-")[0], (row, attack)
+            ours = attack.get("label") == "dlf-together"
+            assert attack["steps"] == (100 if ours else 400) and attack["preset"] == row.split("-")[0], (row, attack)
+            assert attack.get("together") == ((0.5 if ours else 0.0) if attack["name"] == "dlf" else None)
             assert attack["controls"] == ["held-out"] and len(attack["targets"]) >= 10
     small = {row: {attack["steps"] for attack in plan["attack"]} for _, row, plan in plans(Request())}
     assert small["femnist-1x5"] == {100} and small["femnist-5x5"] == small["cifar100-10x1"] == {40}
@@ -72,8 +74,9 @@ def test_the_five_attacks_are_in_the_order_of_the_printed_columns() -> None:
         (dlf.plan_table3, "cifar100-10x1"),
         (dlf.plan_trained, "femnist-10x5-after-5"),
     ):
-        names = [attack["name"] for attack in plan(PAPER, row)["attack"]]
-        assert names == FAMILY == list(dlf.ATTACKS)
+        labels = [attack.get("label", attack["name"]) for attack in plan(PAPER, row)["attack"]]
+        assert labels == [*FAMILY, *(["dlf-together"] if plan is dlf.plan_table1 else [])]
+    assert list(dlf.ATTACKS) == FAMILY
 
 
 @pytest.mark.parametrize(

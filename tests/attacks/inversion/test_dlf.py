@@ -79,7 +79,7 @@ def test_the_prior_draws_the_epochs_together() -> None:
     def apart(weight: float) -> float:
         """How far the second epoch's mean is from the first's."""
         first, both = (
-            attacked(Dlf(steps=12, learning_rate=0.05, average=average, prior_weight=weight), view)
+            attacked(Dlf(steps=12, together=0.0, learning_rate=0.05, average=average, prior_weight=weight), view)
             for average in ("none", "plain")
         )
         return float((both.tensors["inputs"].mean(0) - first.tensors["inputs"].mean(0)).abs().mean())
@@ -90,7 +90,7 @@ def test_the_prior_draws_the_epochs_together() -> None:
 def test_without_weight_the_prior_is_none() -> None:
     view, *_ = client_view(ROUND, labels=LABELS)
     plain = attacked(DlfNoPrior(steps=5), view).tensors["inputs"]
-    assert torch.equal(attacked(Dlf(steps=5, prior_weight=0.0), view).tensors["inputs"], plain)
+    assert torch.equal(attacked(Dlf(steps=5, together=0.0, prior_weight=0.0), view).tensors["inputs"], plain)
 
 
 @pytest.mark.parametrize("name", sorted(EPOCH_PRIORS))
