@@ -128,20 +128,30 @@ class Probe(Filter):  # type: ignore[misc, unused-ignore]
 def _put_probes(folder: str, fl_ctx: FLContext) -> None:
     """Put a probe behind every filter of results, those of the site first; none where NVFlare keeps them elsewhere."""
     task = f"{fl_ctx.get_prop(FLContextKey.TASK_NAME)}{FilterKey.DELIMITER}{FilterKey.OUT}"
-    names = Counter[str]()
+    chains = []
     for owner, key in ((FLContextKey.SCOPE_OBJECT, FilterKey.OUT), (FLContextKey.RUNNER, task)):
         table = getattr(fl_ctx.get_prop(owner), "task_result_filters", None)
-        chain = table.get(key) if isinstance(table, dict) else None
-        if not isinstance(chain, list) or any(isinstance(one, Probe) and one.folder == folder for one in chain):
-            continue
-        probed: list[Any] = [Probe(folder)]
-        for one in chain:
-            probed.append(one)
-            if not isinstance(one, Probe | Recorder):
-                name = _text(type(one).__name__)
-                names[name] += 1
-                probed.append(Probe(folder, f"{name} {names[name]}" if names[name] > 1 else name))
-        chain[:] = probed
+        chains.append(table.get(key) if isinstance(table, dict) else None)
+    names = Counter[str]()
+    with _held.lock:  # a site may run several tasks at once
+        if any(chain and not isinstance(chain, list) for chain in chains):
+            return
+        for chain in filter(None, chains):
+            probed = _probed(folder, chain, names)
+            if not any(isinstance(one, Probe) and one.folder == folder for one in chain):
+                chain[:] = probed
+
+
+def _probed(folder: str, chain: list[Any], names: Counter[str]) -> list[Any]:
+    """Return a chain of filters with probes; `names` counts those of one class, over all chains."""
+    probed: list[Any] = [Probe(folder)]
+    for one in chain:
+        probed.append(one)
+        if not isinstance(one, Probe | Recorder):
+            name = _text(type(one).__name__)
+            names[name] += 1
+            probed.append(Probe(folder, f"{name} {names[name]}" if names[name] > 1 else name))
+    return probed
 
 
 def _note(folder: str, name: str, shareable: Shareable, fl_ctx: FLContext) -> None:
@@ -150,8 +160,9 @@ def _note(folder: str, name: str, shareable: Shareable, fl_ctx: FLContext) -> No
     sent = _held.sent.get(key)
     if sent is None or not sent.expected:
         return
-    reply = _copy_of(shareable)
-    filters, idle = sent.filters or (), sent.idle
+    filters, idle, reply = sent.filters or (), sent.idle, sent.trained
+    if name or reply is None:
+        reply = _copy_of(shareable)
     if name:
         filters = (*filters, name)
         idle = (*idle, name) if sent.trained and reply and same(sent.trained, reply) else idle
@@ -390,9 +401,11 @@ def same(before: tuple[str, Arrays], after: tuple[str, Arrays]) -> bool:
     """Return whether two replies have the same kind, names and, up to rounding, the same values."""
     if before[0] != after[0] or before[1].keys() != after[1].keys():
         return False
+    pairs = [(value, after[1][name]) for name, value in before[1].items()]
     return all(
-        value.shape == after[1][name].shape and np.allclose(value, after[1][name], ROUNDING, 0.0, equal_nan=True)
-        for name, value in before[1].items()
+        one.shape == other.shape
+        and (np.array_equal(one, other) or np.allclose(one, other, ROUNDING, 0.0, equal_nan=True))  # faster if equal
+        for one, other in pairs
     )
 
 

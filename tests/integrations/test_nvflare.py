@@ -241,6 +241,90 @@ def test_every_single_filter_is_measured(tmp_path: Path) -> None:
         assert only.config["filters_idle"] == ["Change", "Change 3"]
 
 
+class InPlace(Change):  # type: ignore[misc, unused-ignore]
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        from_shareable(shareable).data["w"][:] *= np.float32(self.factor)
+        return shareable
+
+
+class Anew(Change):  # type: ignore[misc, unused-ignore]
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        data = from_shareable(shareable).data
+        return message({"w": data["w"] * np.float32(self.factor), "b": data["b"]})
+
+
+@pytest.mark.parametrize("kind", [InPlace, Anew])
+def test_a_filter_that_writes_in_place_or_returns_another_message_is_measured(tmp_path: Path, kind: type) -> None:
+    recorder = Recorder(str(tmp_path / "held"))
+    arrays = {"w": MODEL["w"].copy(), "b": MODEL["b"]}
+    filtered(recorder, [kind(0.5), kind(1.0)], [recorder], message(arrays))
+    held = recorded(tmp_path / "held")
+    (only,) = held.messages
+    assert only.config["filters_idle"] == [f"{kind.__name__} 2"] and only.reply is not None
+    assert held.arrays(only.reply)["w"].tolist() == (MODEL["w"] / 2).tolist()
+
+
+def test_a_filter_that_fails_fails_as_without_us_and_the_next_task_is_recorded(tmp_path: Path) -> None:
+    class Fails(Change):  # type: ignore[misc, unused-ignore]
+        def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+            if fl_ctx.get_prop(FLContextKey.TASK_ID) == "task-1":
+                raise RuntimeError("its own error")
+            return shareable
+
+    recorder, site = Recorder(str(tmp_path / "held")), [Change(0.5), Fails(1)]
+    with pytest.raises(RuntimeError, match="its own error"):
+        filtered(recorder, site, [], message(dict(MODEL)), "task-1")
+    filtered(recorder, site, [], message(dict(MODEL)), "task-2")
+    (only,) = recorded(tmp_path / "held").messages
+    assert only.inside == ["Fails", "Change"] and only.config["filters_idle"] == ["Fails"]
+
+
+def test_two_jobs_of_one_process_share_the_filters_of_the_site(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path / "held"))
+    site = [Change(1.0), recorder]
+    for task in ("task-1", "task-2"):
+        filtered(recorder, site, [Change(0.5)], message(dict(MODEL)), task)
+    for only in recorded(tmp_path / "held").messages:
+        assert only.inside == ["Change 2", "Change"] and only.config["filters_idle"] == ["Change"]
+
+
+def test_filters_that_are_no_list_are_measured_together(tmp_path: Path) -> None:
+    """Of a later NVFlare: a part of the filters alone would pass for all of them."""
+    recorder: Any = Recorder(str(tmp_path / "held"))
+    site: Any = (Change(0.5),)
+    left = filtered(recorder, site, [recorder, Change(1.0)], message(dict(MODEL), filter_history=["One", "Two"]))
+    (only,) = recorded(tmp_path / "held").messages
+    assert from_shareable(left).data["w"].tolist() == (MODEL["w"] / 2).tolist()
+    assert only.inside == ["Two", "One"] and only.config["filters_changed"] is True
+
+
+def test_without_filters_there_are_no_probes(tmp_path: Path) -> None:
+    """A filter makes NVFlare fetch what an external trainer holds."""
+    recorder, site = Recorder(str(tmp_path / "held")), list[Any]()
+    filtered(recorder, site, [], message(dict(MODEL)))
+    assert site == [] and len(recorded(tmp_path / "held").messages) == 1
+
+
+def test_tasks_at_the_same_time_are_kept_apart(tmp_path: Path) -> None:
+    recorder, site, faults = Recorder(str(tmp_path / "held")), [Change(0.5), Change(1.0)], list[Exception]()
+
+    def run(task: str) -> None:
+        try:
+            left = filtered(recorder, site, [], message(dict(MODEL)), task)
+            assert from_shareable(left).data["w"].tolist() == (MODEL["w"] / 2).tolist()
+        except Exception as error:  # noqa: BLE001  (shown by the test)
+            faults.append(error)
+
+    threads = [threading.Thread(target=run, args=(f"task-{number}",)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    messages = recorded(tmp_path / "held").messages
+    assert not faults and len(messages) == 16 and len(site) == 5
+    assert all(only.config["filters_idle"] == ["Change 2"] for only in messages)
+
+
 def test_a_trainer_that_still_holds_its_arrays_is_measured_once_they_are_fetched(tmp_path: Path) -> None:
     class Late:
         def materialize(self) -> Any:
