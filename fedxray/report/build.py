@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedxray.audit.judge.claims import claims_of
 from fedxray.audit.judge.results import read_results
 from fedxray.errors import BadInput, unknown_name
 from fedxray.files import write_whole
@@ -89,7 +90,7 @@ def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private:
         "utility": setup.utility(document),
         "has_epsilon": any(row["epsilon"] is not None for row in document["utility"]),
         "privacy": setup.privacy(document),
-        "claims": setup.measured_claims(document),
+        "claims": claims_of(document),
         "tradeoffs": tradeoffs(document),
         # Examples, loss curves and searches
         "galleries": galleries,

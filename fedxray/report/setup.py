@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedxray.adversary.grants import GRANTS
-from fedxray.audit.judge.claims import Claim, claims_of
 from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.audit.judge.verdict import DECIDED
 from fedxray.audit.recorded.describe import heading, measured_filters, place, recordings_of, shortcomings, whose
@@ -279,11 +278,6 @@ def privacy(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return delta and accountant behind every epsilon, by defence."""
     stated = {row["defence"]: row["privacy"] for row in document["utility"] if row.get("privacy")}
     return list(stated.items())
-
-
-def measured_claims(document: Mapping[str, Any]) -> list[Claim]:
-    """Return what canaries measured, by defence and unit of protection."""
-    return [claim for claim in claims_of(document) if claim.measured]
 
 
 def _utility_words(metric: str, standardised: bool) -> str:

@@ -6,13 +6,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedxray.audit.judge.claims import claims_of
 from fedxray.audit.recorded.describe import heading, measured_filters, place, recordings_of, shortcomings, unlike, whose
 from fedxray.errors import printable
 from fedxray.metrics import units
 from fedxray.report import words
 from fedxray.report.overview import cards, next_steps, outcome, overall, strongest
 from fedxray.report.rows import Row, grouped, shown_rows
-from fedxray.report.setup import measured_claims
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +29,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
         for table in primary_tables(document)
         for line in table[1]
     ]
-    ends = [*_canaries(document), *_steps(document)]
+    ends = [*_claims(document), *_steps(document)]
     return [start + text for start, text in _heading(document)] + rows + [a + b for a, b in ends]
 
 
@@ -67,10 +67,12 @@ def _steps(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _canaries(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a line on the measured epsilon per defence and unit of protection."""
+def _claims(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a line on every epsilon that was measured, or that its own settings do not keep."""
     return [
-        ("Canaries: ", _safe(f"{claim.subject}, {claim.unit}: {claim.sentence}")) for claim in measured_claims(document)
+        ("Canaries: " if claim.measured else "Claim: ", _safe(f"{claim.subject}, {claim.unit}: {claim.sentence}"))
+        for claim in claims_of(document)
+        if claim.measured or claim.faults
     ]
 
 
@@ -132,7 +134,7 @@ def print_summary(document: Mapping[str, Any], console: Console | None = None) -
     target.print("")
     for table in summary_tables(document):
         target.print(table, "")
-    _print([*_canaries(document), *_steps(document)], target)
+    _print([*_claims(document), *_steps(document)], target)
 
 
 def _print(lines: Sequence[tuple[str, str]], target: Console) -> None:

@@ -14,8 +14,11 @@ from fedxray.audit.accounting import claim_lines, work_out
 from fedxray.audit.judge.claims import OF_RECORDS, WEAK, Claim, canary_rows, claims_of, spell
 from fedxray.audit.plan.read import make_plan
 from fedxray.audit.run.audit import join, run_audit
+from fedxray.audit.run.utility import worst_claims
 from fedxray.errors import BadInput
 from fedxray.metrics.epsilon import gaussian_epsilon, gaussian_mu, laplace_epsilon, one_shot
+from fedxray.report.build import build_report
+from fedxray.report.terminal import summary_lines
 from tests.audit.plans import tiny
 from tests.conftest import Command
 
@@ -163,6 +166,34 @@ def test_claims_of_an_audit() -> None:
     ]
     claimed = claims_of(document(canaries=[row(0.4)]), 0.3)
     assert "The claim of 0.3 does not hold" in next(one for one in claimed if one.subject == "dp-sgd").sentence
+
+
+def test_results_of_an_earlier_version_keep_their_claim() -> None:
+    """They hold the accountant's epsilon beside the utility alone."""
+    old = document()
+    del old["claims"]
+    (claim,) = claims_of(old)
+    assert (claim.subject, claim.unit, claim.configured, claim.accounted, claim.rounds) == (
+        "dp-sgd", "one record", 1.0, 0.9, 6,
+    )  # fmt: skip
+    joined = old | {"plan": {"plans": [old["plan"] | {"name": "p"}]}}
+    joined |= {"utility": [row | {"plan": "p"} for row in old["utility"]]}
+    assert [(claim.subject, claim.configured) for claim in claims_of(joined)] == [("p, dp-sgd", 1.0)]
+
+
+def test_a_claim_is_shown_where_nothing_was_measured(tmp_path: Path) -> None:
+    document = audited(tmp_path, defence=[LOCAL_DP])
+    build_report(tmp_path / "out")
+    page, text = ((tmp_path / "out" / name).read_text(encoding="utf-8") for name in ("report.html", "report.md"))
+    for shown in (page, text, "\n".join(summary_lines(document))):
+        assert "10,000 times as long" in " ".join(shown.split())
+    assert "Nothing was measured" in page and "not measured" in text
+
+
+def test_claims_of_a_damaged_run_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "claims.json").write_text("[null]")
+    with pytest.raises(BadInput, match=r"claims\.json"):
+        worst_claims("dp-sgd", [tmp_path])
 
 
 def test_a_claim_for_records_is_none_for_people_with_several() -> None:

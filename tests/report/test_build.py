@@ -89,6 +89,7 @@ def test_all_parts_are_there_in_order(page: Page) -> None:
         "where",
         "power",
         "utility",
+        "epsilon",
         "examples",
         "curves",
         "ledger",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.judge.gate import plans_of
+from fedxray.audit.judge.gate import label_of, parts, plans_of
 from fedxray.metrics.epsilon import (
     LEVEL,
     Measured,
@@ -193,6 +193,7 @@ def claims_of(document: Mapping[str, Any], configured: float | None = None) -> l
     `configured` is a claimed epsilon for one record, in place of the plan's.
     """
     stated, rows = document.get("claims", ()), document.get("canaries", ())
+    stated = stated or _budgets(document)
     places = dict.fromkeys((row.get("plan"), row["defence"]) for row in (*document["utility"], *stated, *rows))
     claims = []
     for place, unit in itertools.product(places, ("record", "client")):
@@ -204,8 +205,28 @@ def claims_of(document: Mapping[str, Any], configured: float | None = None) -> l
         if own or measured or asked is not None:
             known = {"configured": None, "accounted": None, "delta": DELTA, **dict(next(iter((*own, *measured)), {}))}
             known |= {} if asked is None else {"configured": asked}
-            claims.append(_claim(plans_of(document)[place[0]], known, place, unit, measured))
+            claims.append(_claim(plans_of(document).get(place[0], {}), known, place, unit, measured))
     return claims
+
+
+def _budgets(document: Mapping[str, Any]) -> list[Row]:
+    """Return the claims in results of an earlier version: an epsilon beside the utility, unless canaries state one."""
+    measured = {(row.get("plan"), row["defence"]) for row in document.get("canaries", ()) if row["unit"] == "record"}
+    claims = {}
+    for row in document["utility"]:
+        plan = plans_of(document).get(row.get("plan"), {})
+        settings = next((part for part in parts(plan, "defence") if label_of(part) == row["defence"]), {})
+        place = row.get("plan"), row["defence"]
+        if row.get("epsilon") is not None and place not in measured:
+            claims[place] = {
+                **{key: row[key] for key in ("plan", "defence") if key in row},
+                "unit": "record",
+                "delta": settings.get("delta", DELTA),
+                "configured": settings.get("epsilon"),
+                "accounted": row["epsilon"],
+                "how": str(row.get("privacy") or ""),
+            }
+    return list(claims.values())
 
 
 def _claim(

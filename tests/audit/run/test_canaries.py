@@ -253,8 +253,9 @@ def test_canaries_change_nothing_else_and_stand_in_results_report_and_terminal(t
     text = "\n".join(summary_lines(ended.document))
     assert "Canaries: gaussian-noise, one client" in text
     page = build_report(ended.folder).read_text(encoding="utf-8")
-    assert "Epsilon, measured by canaries" in page and "A bound near 0 means a weak attack, not privacy." in page
-    assert "measured by canaries" in (ended.folder / "report.md").read_text(encoding="utf-8")
+    assert "Epsilon: configured, accounted, measured" in page
+    assert "A bound near 0 means a weak attack, not privacy." in page and "Nothing was measured" not in page
+    assert "What canaries measure" in (ended.folder / "report.md").read_text(encoding="utf-8")
     again = run_audit(plan, tmp_path / "with", resume=True).document
     assert again["canaries"] == rows
 
