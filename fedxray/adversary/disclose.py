@@ -126,12 +126,17 @@ def membership_records(
 def membership_order(truth: Truth, client: int | None, seats: tuple[int, ...] = ()) -> torch.Tensor:
     """The index [records] of each record before mixing: members first, in the client's own order; for scoring only.
 
-    Which held-out records are asked about, where not all of them are, follows from the hash of their content.
+    Which held-out records are asked about, where not all of them are, follows from the hash of their content; of a
+    person all or none.
     """
     both = records_in_question(truth, client, seats, "mixed")
     mixed = _mixed_order(truth, both, "membership", -1 if client is None else client)
     outside = mixed >= (members := len(records_in_question(truth, client, seats)))
-    return mixed[~outside | (outside.cumsum(0) <= max(members, FEWEST_OTHERS))]
+    kept = ~outside | (outside.cumsum(0) <= max(members, FEWEST_OTHERS))
+    if both.subject is not None:
+        people = both.subject.cpu()[mixed]
+        kept = ~outside | torch.isin(people, people[kept & outside])
+    return mixed[kept]
 
 
 def _mixed_order(truth: Truth, granted: Records, *purpose: object) -> torch.Tensor:

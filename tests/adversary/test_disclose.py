@@ -395,3 +395,16 @@ def test_as_many_non_members_as_members_are_asked_about(truth: Truth, monkeypatc
     assert len(few.holdout[0]) > 1 and len(asked) == 2 and int(inside.sum()) == 1
     again, _ = membership_records(few, 0)
     assert torch.equal(asked.x, again.x)
+
+
+def test_of_a_person_outside_all_records_are_asked_about_or_none(truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Part of a person's records would score less surely than all of a member's."""
+    train = tuple(replace(part.take(torch.arange(1)), subject=torch.tensor([99])) for part in truth.train)
+    holdout = tuple(replace(part, subject=torch.arange(len(part)) // 2) for part in truth.train)
+    monkeypatch.setattr("fedxray.adversary.disclose.FEWEST_OTHERS", 1)
+    asked, inside = membership_records(replace(truth, train=train, holdout=holdout), 0)
+    assert asked.subject is not None and holdout[0].subject is not None
+    outside = asked.subject[~inside]
+    assert 2 <= len(outside) < len(holdout[0])
+    for person in outside.unique():
+        assert int((outside == person).sum()) == int((holdout[0].subject == person).sum())
