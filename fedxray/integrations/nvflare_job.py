@@ -1,8 +1,9 @@
 """What the folder of an NVFlare job states before it runs: rounds, training scripts, filters in their order, and gaps.
 
-The folder is an exported job, or the workspace of one that ran; nothing of NVFlare is imported and no code of the job
-is run. A job may hold several apps for different sites, and a site's `privacy.json` several scopes: sites with the same
-scripts and filters are listed together, filters as a site applies them, those of its own scope first.
+The folder is an exported job, or the workspace of one that ran, its files in JSON, HOCON (.conf) or YAML; nothing of
+NVFlare is imported and no code of the job is run. A job may hold several apps for different sites, and a site's
+`privacy.json` several scopes: sites with the same scripts and filters are listed together, filters as a site applies
+them, those of its own scope first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import reprlib
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,13 @@ from fedxray.audit.catalog import make_defence
 from fedxray.errors import BadInput, printable
 from fedxray.files import read_json
 
-CLIENT, SERVER, SITE, META = "config_fed_client.json", "config_fed_server.json", "privacy.json", "meta.json"
-MOST_BYTES = 10 * 1024**2
+CLIENT, SERVER, SITE, META = "config_fed_client", "config_fed_server", "privacy", "meta"
+ENDINGS = (".json", ".conf", ".yml", ".yaml")  # of a folder NVFlare reads the first that is there
+MOST_BYTES, MOST_OTHER = 10 * 1024**2, 200_000  # of JSON, and of formats whose parsers are slow
 MOST_SHOWN = 2000  # characters of a setting
+MOST_NESTED = 50
+INCLUDES = re.compile(r"\binclude\s*[\"(a-z]")
+NAMED = re.compile(r"\{(\w+)\}")
 WIDTH, INDENT = 80, 12
 EVERY, OTHERS = "all sites", "all other sites"
 STOCK = {"PercentilePrivacy": "nvflare-percentile", "SVTPrivacy": "nvflare-svt", "ExcludeVars": "nvflare-exclude"}
@@ -215,16 +221,76 @@ def _configs(folder: Path, name: str) -> list[tuple[Path, dict[str, Any]]]:
     """Return all configurations of that name below the folder, the outermost first."""
     if not folder.is_dir():
         raise BadInput("job", expected="a folder", got=str(folder), remedy="Name the folder of the job.")
-    paths = sorted((path for path in folder.rglob(name) if path.is_file()), key=lambda path: (len(path.parts), path))
-    return [(path, _config(path)) for path in paths]
+    found: dict[Path, Path] = {}
+    for ending in ENDINGS:
+        for path in folder.rglob(name + ending):
+            if path.is_file():
+                found.setdefault(path.parent, path)
+    return [(path, _config(path)) for path in sorted(found.values(), key=lambda path: (len(path.parts), path))]
 
 
 def _config(path: Path) -> dict[str, Any]:
-    plain = read_json(path, argument=f"job {str(path)!r}", remedy="Export the job again.", most=MOST_BYTES)
+    plain = (
+        read_json(path, argument=f"job {str(path)!r}", remedy="Export the job again.", most=MOST_BYTES)
+        if path.suffix == ".json"
+        else _read_other(path)
+    )
     if not isinstance(plain, dict):
         got, remedy = type(plain).__name__, "Export the job again."
         raise BadInput(f"job {path.name}", expected="an object", got=got, remedy=remedy)
-    return plain
+    known = {key: value for key, value in plain.items() if isinstance(value, str | int | float)}
+    return {key: _filled(value, known) for key, value in plain.items()}
+
+
+def _filled(value: Any, known: Mapping[str, Any]) -> Any:
+    """Return values with those of the file in place of {name}, as NVFlare reads them; other names stay."""
+    if isinstance(value, dict):
+        return {key: _filled(entry, known) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_filled(entry, known) for entry in value]
+    if not isinstance(value, str) or len(value) > MOST_SHOWN:
+        return value
+    whole = NAMED.fullmatch(value)
+    if whole and whole[1] in known:
+        return known[whole[1]]
+    return NAMED.sub(lambda found: _text(known[found[1]]) if found[1] in known else found[0], value)
+
+
+def _read_other(path: Path) -> Any:
+    """Return the values of a file in HOCON or YAML, by the parsers that come with NVFlare."""
+
+    def refused(expected: str, got: str, remedy: str = "Correct the file, or export the job again.") -> BadInput:
+        return BadInput(f"job {str(path)!r}", expected=expected, got=got[:300], remedy=remedy)
+
+    if path.stat().st_size > MOST_OTHER:
+        raise refused(f"at most {MOST_OTHER} bytes", f"{path.stat().st_size} bytes")
+    hocon = path.suffix == ".conf"
+    try:
+        text = path.read_text(encoding="utf-8")
+        if hocon and INCLUDES.search(text):  # it would read other files, or fetch them
+            raise refused("a file by itself", "include", "Put the included values into the file.")
+        parse = import_module("pyhocon").ConfigFactory.parse_string if hocon else import_module("yaml").safe_load
+        return _plain(parse(text))
+    except ModuleNotFoundError as problem:
+        remedy = "Install the extra: pip install 'fedxray[nvflare]'."
+        raise refused("a parser of this format", f"no package {problem.name}", remedy) from problem
+    except BadInput:
+        raise
+    except Exception as problem:  # noqa: BLE001  (parsers of others)
+        raise refused(
+            f"a complete {'HOCON' if hocon else 'YAML'} file", f"{type(problem).__name__}: {problem}"
+        ) from None
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Return parsed values as JSON would hold them: quoted names of HOCON without quotes, no other objects."""
+    if depth > MOST_NESTED:
+        raise ValueError("values nested without end")
+    if isinstance(value, Mapping):
+        return {str(key).strip('"'): _plain(entry, depth + 1) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry, depth + 1) for entry in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _tasks(table: Mapping[str, Any]) -> tuple[str, ...]:

@@ -238,6 +238,74 @@ def test_no_job_is_refused(tmp_path: Path) -> None:
         read_job(tmp_path / "nothing")
 
 
+HOCON = """
+num_rounds = 7
+script = "train.py"   # a comment
+executors = [{tasks = ["train"], executor {path = "nvflare.Executor", args {
+  task_script_path = "{script}", task_script_args = "{unknown}", params_transfer_type = "DIFF"}}}]
+task_result_filters = [{tasks = ["train"], filters = [
+  {path = "nvflare.app_common.filters.percentile_privacy.PercentilePrivacy", args {percentile = 50, "gamma" = 0.5}}]}]
+"""
+YAML = """
+num_rounds: 7
+script: train.py
+executors:
+- tasks: [train]
+  executor: {args: {task_script_path: "{script}", task_script_args: "{unknown}", params_transfer_type: DIFF}}
+task_result_filters:
+- tasks: [train]
+  filters: [{path: nvflare.PercentilePrivacy, args: {percentile: 50, gamma: 0.5}}]
+"""
+
+
+@pytest.mark.parametrize(("ending", "text"), [("conf", HOCON), ("yml", YAML), ("yaml", YAML)])
+def test_jobs_in_hocon_and_yaml_are_read(tmp_path: Path, ending: str, text: str) -> None:
+    pytest.importorskip({"conf": "pyhocon"}.get(ending, "yaml"))
+    (tmp_path / f"config_fed_client.{ending}").write_text(text)
+    (tmp_path / "config_fed_server.json").write_text(
+        json.dumps({"count": 7, "workflows": [{"path": "nvflare.FedAvg", "args": {"num_rounds": "{count}"}}]})
+    )
+    shown = listed(tmp_path)
+    assert "rounds 7 (FedAvg)" in shown and "script train.py {unknown}, tasks train" in shown
+    assert defences(tmp_path) == [NvflarePercentile(percentile=50, gamma=0.5)]
+
+
+def test_of_several_formats_nvflare_reads_json(tmp_path: Path) -> None:
+    (tmp_path / "config_fed_client.json").write_text(json.dumps({"task_result_filters": []}))
+    (tmp_path / "config_fed_client.conf").write_text("{{{")
+    assert "filters none" in listed(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("conf", "a = {", "a complete HOCON file"),
+        ("conf", 'include "/etc/passwd"', "a file by itself"),
+        ("conf", 'a { include url("http://127.0.0.1/x") }', "a file by itself"),
+        ("conf", "a = ${nothing.at.all}", "a complete HOCON file"),
+        ("conf", "[1, 2]", "an object"),
+        ("yml", "a: [", "a complete YAML file"),
+        ("yml", "a: &a [*a]", "nested without end"),
+        ("yml", "a: !!python/object/apply:os.system ['true']", "a complete YAML file"),
+        ("yml", "- 1", "an object"),
+        ("yml", "x" * 300_000, "at most 200000 bytes"),
+    ],
+)
+def test_a_damaged_or_hostile_file_is_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
+    pytest.importorskip({"conf": "pyhocon"}.get(name, "yaml"))
+    (tmp_path / f"config_fed_client.{name}").write_text(text)
+    with pytest.raises(BadInput, match=message):
+        read_job(tmp_path)
+
+
+def test_templates_of_nvflare_are_read() -> None:
+    nvflare = pytest.importorskip("nvflare")
+    templates = Path(nvflare.__file__).parent / "tool" / "job" / "templates"
+    assert "rounds 3 (FedOpt)" in listed(templates / "fedopt_pt") and "HEModelEncryptor" in listed(
+        templates / "sag_pt_he"
+    )
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: (
