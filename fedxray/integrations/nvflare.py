@@ -9,7 +9,7 @@ records what really leaves the site; without, what the filters before it made of
 filters run, it puts a probe behind each of them, which passes the message on and notes whether the filter changed it.
 
 A filter that raises would end the job. Everything here runs inside `_safely()`: the first error is logged once, ends
-the recording, and the message passes. A reply that is no model of the sent one's shapes, such as a quantised one, is
+the recording, and the message passes. A reply that is no model of the sent one's shapes, such as one in 8 bits, is
 noted and left out. Filters that follow may write into the arrays, so they are copied at once; all else happens on the
 writer's thread. Input and output filters of a job are two objects that the Job API makes from
 JSON, so what was received waits in this module. The Job API copies this one file into the job: fedxray itself is
@@ -53,6 +53,7 @@ MOST_TEXT, MOST_FACTS, MOST_STEPS, MOST_ROUNDS = 200, 1000, 2**53, 10**8
 ROUNDING = 1e-6  # relative, of a filter that divides and multiplies by the number of steps
 STEPS, METRICS, HISTORY = "NUM_STEPS_CURRENT_ROUND", "initial_metrics", "filter_history"
 FORM = "PROCESSED_ALGORITHM"  # names a form that is no plain model: quantised, encrypted
+HALF, TYPES = "float16", "source_datatype"  # NVFlare's quantiser by default: plain numbers of less precision
 
 log = logging.getLogger("fedxray.recorder")
 
@@ -314,14 +315,14 @@ def _hold(folder: str, shareable: Shareable, fl_ctx: FLContext, side: Side) -> N
     data = _model(shareable)
     if data is None or fl_ctx.get_prop(FLContextKey.TASK_NAME) == VALIDATE:
         return
-    if data.meta.get(FORM) is not None:
+    if data.meta.get(FORM) not in (None, HALF):
         _warn(
             folder, f"the model comes as {_text(data.meta[FORM])}; put the recorder after the filter that undoes this"
         )
         return
     number = _number(shareable.get_header("current_round"))
     round = int(number) + 1 if number is not None and 0 <= number < MOST_ROUNDS else None
-    sent = Sent(arrays=copied(data.data), round=round)
+    sent = Sent(arrays=_numbers(data), round=round)
     with _held.lock:
         _held.sent[_key(folder, fl_ctx, side)] = sent
         size = sum(one.bytes for one in _held.sent.values())
@@ -349,9 +350,9 @@ def _answer(folder: str, writer: RecordingWriter, shareable: Shareable, fl_ctx: 
 
 def _reply(sent: Arrays, data: Any) -> tuple[Arrays | None, str]:
     """Return the arrays of a reply to a model, None where they are no model like it, and what is not recorded."""
-    if data.meta.get(FORM) is not None:
+    if data.meta.get(FORM) not in (None, HALF):
         return None, f"it comes as {_text(data.meta[FORM])}, not as plain arrays, and is not recorded"
-    reply = copied(data.data)
+    reply = _numbers(data)
     for name, value in reply.items():
         if name in sent and value.shape != sent[name].shape:
             shapes = f"{list(value.shape)} instead of {list(sent[name].shape)}"
@@ -434,6 +435,19 @@ def _model(shareable: Shareable) -> Any:
     except ValueError:  # no such data, or of a task that failed
         return None
     return data if data.data_kind in KINDS and data.data else None
+
+
+def _numbers(data: Any) -> Arrays:
+    """Return copies of the arrays of a model; those that were cut to half precision in the type they had before."""
+    arrays, types = copied(data.data), data.meta.get(TYPES)
+    if data.meta.get(FORM) != HALF:
+        return arrays
+    known = types if isinstance(types, Mapping) else {}
+    wider = {name: np.dtype(np.float64 if known.get(name) == "float64" else np.float32) for name in arrays}
+    return {
+        name: value.astype(wider[name]) if value.dtype == np.float16 and known.get(name) != HALF else value
+        for name, value in arrays.items()
+    }
 
 
 def copied(arrays: Mapping[str, Any], *, fetch: bool = True) -> Arrays:

@@ -574,6 +574,22 @@ def test_a_quantised_model_is_not_held(tmp_path: Path, caplog: pytest.LogCapture
     assert not recorders._held.sent and len(caplog.messages) == 1 and "blockwise8" in caplog.text
 
 
+def test_half_precision_is_recorded_as_the_receiver_gets_it(tmp_path: Path) -> None:
+    """As by NVFlare's ModelQuantizer with its default, on both ways."""
+    types = {"w": "float32", "b": "float16", "d": "float64"}
+    meta = {"PROCESSED_ALGORITHM": "float16", "source_datatype": types, "quantized_flag": True, "quant_state": {}}
+    arrays = {name: np.full(3, 0.1, np.float16) for name in types}
+    recorder = Recorder(str(tmp_path / "held"))
+    recorder.process(message(dict(arrays), **meta), context(FilterKey.IN))
+    recorder.process(message(dict(arrays), DataKind.WEIGHT_DIFF, **meta), context(FilterKey.OUT))
+    held = recorded(tmp_path / "held")
+    (only,) = held.messages
+    assert only.reply is not None and "not_recorded" not in only.config
+    sent, reply = held.arrays(only.sent), held.arrays(only.reply)
+    assert {name: str(value.dtype).removeprefix("torch.") for name, value in sent.items()} == types
+    assert float(reply["w"][0]) == pytest.approx(2 * float(np.float16(0.1)))
+
+
 def test_a_folder_that_is_none_ends_no_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         recorder = Recorder(["a", "b"])  # type: ignore[arg-type]
