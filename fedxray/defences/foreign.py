@@ -65,7 +65,7 @@ class ForeignDefence(Defence):
         subject = own_copy(self.subject)
 
         def changed(update: Params, generator: torch.Generator) -> dict[str, Tensor]:
-            arrays = {name: value.detach().cpu().numpy().copy() for name, value in update.items()}
+            arrays = {name: _array(value).copy() for name, value in update.items()}
             with seeded(generator):
                 answer = self.change(subject, arrays, work)
             odd = sorted(answer.keys() - update.keys())
@@ -106,11 +106,17 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
             random.setstate(plain_before)
 
 
+def _array(value: Tensor) -> Any:
+    """Return a tensor as an array; NumPy has no bfloat16."""
+    plain = value.detach().cpu()
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+
+
 def _fitting(name: str, value: Any, like: Tensor) -> Tensor:
     """Return an array as a tensor like the original, zeros where there is none."""
     if value is None:
         return torch.zeros_like(like)
-    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    array = _array(value) if isinstance(value, Tensor) else np.asarray(value)
     if array.shape != like.shape or array.dtype.kind not in "fiub":
         expected, got = f"numbers {name!r} of shape {list(like.shape)}", f"{array.dtype} of shape {list(array.shape)}"
         raise BadInput("defence", expected=expected, got=got, remedy="A filter may change values or drop arrays.")

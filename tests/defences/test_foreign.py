@@ -164,3 +164,12 @@ def test_a_mod_gets_the_clients_examples_and_leaves_flowers_identity_as_it_was()
 
     sent(as_defence(counting))
     assert counts == [WORK.examples] and vars(identity) == before
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_an_update_in_bfloat16_passes_through(as_tensor: bool) -> None:
+    pytest.importorskip("nvflare")
+    update = {"w": torch.tensor([0.5, -2.0], dtype=torch.bfloat16)}
+    halved = as_defence(Changed(lambda value: torch.tensor(value / 2).bfloat16() if as_tensor else value / 2))
+    changed = halved.hooks(WORK).outgoing(update, None, fork(0))[0]["w"]
+    assert changed.dtype == torch.bfloat16 and changed.tolist() == [0.25, -1.0]
