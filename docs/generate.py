@@ -23,6 +23,7 @@ from fedxray.reproduce.pages import heading, sheets
 from fedxray.reproduce.scoreboard import PAPERS as PAPER_PAGES, page as scoreboard
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "_build"))
+from filters_page import FILTERS, intervals as filter_intervals, table as filter_table
 from lmra_page import choices, tables as local_models
 from membership_page import MEASURED, people as membership_of_people, tables as membership_tables
 from plan_reference import plan_reference
@@ -107,7 +108,7 @@ def blocks() -> dict[str, str]:
     grants = [(f"`{name}`", about) for name, about in GRANTS.items()]
     defences = [(f"`{name}`", _whole(catalog.resolve("defences", name))) for name in catalog.DEFENCES]
     restorers = [(f"`{name}`", _about(catalog.resolve("restorers", name))) for name in catalog.RESTORERS]
-    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    measured, filters = (json.loads(path.read_text(encoding="utf-8")) for path in (MEASURED, FILTERS))
     return {
         "defences": _table(("defence", "effect"), defences),
         "roles": _table(("role", "sees"), roles),
@@ -116,6 +117,8 @@ def blocks() -> dict[str, str]:
         "own defence": _code("python", EXAMPLES / "own-defence" / "defence.py"),
         "own csv plan": _code("toml", EXAMPLES / "own-csv" / "patients.toml"),
         "schema": _code("", EXAMPLES / "no-data" / "schema.toml"),
+        "filters": filter_table(filters),
+        "filter intervals": filter_intervals(filters),
         "membership attacks": membership_tables(measured),
         "people": membership_of_people(measured),
         "reproductions": _reproductions(),
