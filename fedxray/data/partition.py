@@ -84,15 +84,14 @@ def dirichlet(task: Division, *, alpha: float = 0.5) -> list[Tensor]:
 
 def _dirichlet_once(task: Division, labels: NDArray[np.int64], alpha: float, draw: np.random.Generator) -> list[Tensor]:
     """One draw of the split: every label is cut by its own shares."""
-    members = task.members.numpy()
-    owner = np.zeros(len(members), dtype=np.int64)
+    owner = np.zeros(len(task.members), dtype=np.int64)
     for label in np.unique(labels):
         indices = draw.permutation(np.flatnonzero(labels == label))
         shares = draw.dirichlet(np.full(task.clients, alpha))
         cuts = np.floor(np.cumsum(shares)[:-1] * len(indices) + 0.5).astype(np.int64)
         for client, chosen in enumerate(np.split(indices, cuts)):
             owner[chosen] = client
-    return [torch.from_numpy(members[owner == client]) for client in range(task.clients)]
+    return by_number(task.members, torch.from_numpy(owner), task.clients)
 
 
 def by_label(task: Division, *, labels: int = 2) -> list[Tensor]:
@@ -132,7 +131,7 @@ def _groups_to_clients(task: Division, group: NDArray[np.int64], groups: int) ->
         for number in np.argsort(-sizes, kind="stable"):
             client_of[number] = int(np.argmin(load))
             load[client_of[number]] += sizes[number]
-    return [task.members[torch.from_numpy(client_of[group] == client)] for client in range(task.clients)]
+    return by_number(task.members, torch.from_numpy(client_of[group]), task.clients)
 
 
 def as_given(task: Division, *, owners: str = "first", minimum: int | None = None) -> list[Tensor]:
@@ -148,14 +147,21 @@ def as_given(task: Division, *, owners: str = "first", minimum: int | None = Non
         raise unknown_name("owners", str(owners), ("first", "random"))
     least = max(task.least, whole_number("minimum", minimum) if minimum is not None else 1)
     mine = task.dataset.owner[task.members]
-    every_owner, sizes = torch.unique(mine, return_counts=True)
-    able = every_owner[sizes >= least]
+    every_owner, number, sizes = torch.unique(mine, return_inverse=True, return_counts=True)
+    able = (sizes >= least).nonzero()[:, 0]
     if len(able) < task.clients:
         remedy = f"Use fewer clients or a smaller minimum; there are {len(every_owner)} owners in all."
         raise too_many_clients(task.clients, len(able), f"the owners with {least} records or more", remedy)
     if owners == "random":
         able = able[permutation(len(able), fork(task.seed, "split", "as-given"))]
-    return [task.members[mine == owner] for owner in able[: task.clients]]
+    records = by_number(task.members, number, len(every_owner))
+    return [records[owner] for owner in able[: task.clients].tolist()]
+
+
+def by_number(members: Tensor, number: Tensor, groups: int) -> list[Tensor]:
+    """The members with number 0, 1, ..., `groups` - 1, in their order; `number` is that of each member, both [m]."""
+    order = torch.argsort(number, stable=True)
+    return list(members[order].split(torch.bincount(number, minlength=groups).tolist()))
 
 
 def labels_of(dataset: Dataset) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedxray.data.checks import plain_name, share, whole_number
 from fedxray.data.dataset import USE, Dataset, rows_by_use
 from fedxray.data.encode import spell_category
-from fedxray.data.partition import PARTITIONS, Division, as_ranges, raw_column, too_many_clients
+from fedxray.data.partition import PARTITIONS, Division, as_ranges, by_number, raw_column, too_many_clients
 from fedxray.data.subjects import check_one_client_each, check_one_use_each, records_by_subject, set_aside
 from fedxray.errors import BadInput, some, unknown_key, unknown_name
 from fedxray.lookup import load
@@ -136,8 +136,8 @@ def _as_used(dataset: Dataset, clients: int, partition: str, limit: int | None) 
     if len(owners) != clients:
         expected, remedy = f"{len(owners)}, the owners of records for training", f"Set clients = {len(owners)}."
         raise BadInput("clients", expected=expected, got=clients, remedy=remedy)
-    parts = [train[dataset.owner[train] == owner][:limit] for owner in owners]
-    held_out = [held[dataset.owner[held] == owner] for owner in owners]
+    by_owner = [by_number(rows, dataset.owner[rows], int(dataset.owner.max()) + 1) for rows in (train, held)]
+    parts, held_out = [by_owner[0][owner][:limit] for owner in owners], [by_owner[1][owner] for owner in owners]
     used = len(public) + sum(map(len, [*parts, *held_out]))
     names = client_names(dataset, partition, parts, None)
     return Split(train=tuple(parts), holdout=tuple(held_out), public=public, names=names, dropped=len(dataset) - used)

@@ -234,6 +234,27 @@ def test_a_checksum_changes_with_every_record_and_parameter(truth: Truth, in_blo
     assert len({*sums, truth.checksum()}) == len(changed) + 2
 
 
+def test_a_checksum_notices_every_entry_and_every_exchange_of_two(truth: Truth) -> None:
+    """Also in tensors that fill many rows of the table whose sums it is made of."""
+    size = 8 * 5000 + 3
+    records = Records(torch.arange(size, dtype=torch.uint8), torch.zeros(size))
+    whole = replace(truth, public=records)
+    before = whole.checksum()
+    for entry in (0, 4095, 8 * 1024, 8 * 2048 + 5, size - 1):
+        records.x[entry] += 1
+        assert whole.checksum() != before
+        records.x[entry] -= 1
+    for first, second in ((0, 8 * 1024 + 1), (3, 4), (7, 8), (size - 1, 0), (8 * 1024, 8 * 2048 + 1)):
+        records.x[[first, second]] = records.x[[second, first]]
+        assert whole.checksum() != before
+        records.x[[first, second]] = records.x[[second, first]]
+    rows = slice(0, 8 * 1024), slice(8 * 1024, 16 * 1024)
+    records.x[rows[0]] += 1  # the rows differ, then change places
+    moved = whole.checksum()
+    records.x[rows[0]], records.x[rows[1]] = records.x[rows[1]].clone(), records.x[rows[0]].clone()
+    assert len({before, moved, whole.checksum()}) == 3
+
+
 def test_blocks_hold_the_records_of_all_clients_in_their_order(truth: Truth) -> None:
     whole = truth.in_blocks()
     assert [len(block) for block in whole.blocks] == [sum(map(len, part)) for part in (truth.train, truth.holdout)]

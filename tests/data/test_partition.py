@@ -8,6 +8,7 @@ import torch
 
 from fedxray.data.catalog import load
 from fedxray.data.dataset import Dataset
+from fedxray.data.partition import by_number
 from fedxray.data.split import split
 from fedxray.errors import BadInput
 
@@ -89,3 +90,12 @@ def test_faces_are_shared_but_never_held_out_or_public(data_folder: object) -> N
     assert not trained & set(shares.public.tolist())
     assert not set(held) & set(shares.public.tolist())
     assert len(trained | set(held) | set(shares.public.tolist())) + shares.dropped == 400
+
+
+def test_members_by_number_are_those_that_a_mask_per_number_gives() -> None:
+    members, number = torch.arange(10, 40), torch.randint(0, 6, (30,), generator=torch.Generator().manual_seed(0))
+    number[number == 3] = 5  # a number without members
+    groups = by_number(members, number, 8)
+    assert len(groups) == 8
+    for value, group in enumerate(groups):
+        assert torch.equal(group, members[number == value])
