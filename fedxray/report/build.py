@@ -138,6 +138,7 @@ def environment_of() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["tone"] = lambda state: states.TONES.get(state, "open")
     environment.globals |= {"count": words.count, "controls": words.CONTROLS, "method": words.METHOD}
     return environment
 

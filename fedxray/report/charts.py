@@ -24,6 +24,7 @@ from fedxray.errors import BadInput, printable
 from fedxray.metrics import units
 from fedxray.metrics.table import base_metric
 from fedxray.report.rows import Row, grouped
+from fedxray.report.states import TONES
 from fedxray.report.svg import FONT, SvgFigure
 
 if TYPE_CHECKING:
@@ -40,11 +41,11 @@ COLOURS: Mapping[str, str] = {  # on paper; on the page each is a variable of th
     "page": "#ffffff",  # fill of hollow markers
     "leaks": "#b3261e",
     "open": "#7a5200",  # inconclusive; a small leak, filled
-    "safe": "#17663f",  # no leak found
+    "safe": "#17663f",  # no leak found; stopped, hollow
 }
 
 # Shape and fill repeat what the colour says, for readers who cannot distinguish the colours.
-STATE_MARKERS: Mapping[str, str] = {"no leak found": "s"}  # others are "o", hollow where inconclusive
+STATE_MARKERS: Mapping[str, str] = {"no leak found": "s", "stopped": "s"}  # others are "o", hollow where inconclusive
 CONTROL_MARKERS: Mapping[str, str] = {"held-out": "^", "other-client": "D", "global-model": "v"}
 OTHER_CONTROL, CEILING_MARKER, POINT_MARKER, BEST_TRIAL_MARKER = "s", "*", "o", "D"
 MEAN_SIZE, CONTROL_SIZE, CEILING_SIZE, POINT_SIZE, TRIAL_SIZE, BEST_TRIAL_SIZE = 8.5, 6.5, 10, 7.5, 4, 7
@@ -99,7 +100,7 @@ class Inks:
 
     def of(self, state: str | None) -> str:
         """Return the colour of a state, plain ink where there is none."""
-        return {"leaks": self.leaks, "no leak found": self.safe, None: self.ink}.get(state, self.open)
+        return self.ink if state is None else str(getattr(self, TONES.get(state, "open")))
 
 
 PAGE = Inks(**{name: f"var(--{name})" for name in COLOURS})  # light or dark

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedxray.audit.judge.gate import UTILITY, parts, plans_of
 from fedxray.audit.judge.results import failure_line
-from fedxray.audit.judge.verdict import is_bounded
+from fedxray.audit.judge.verdict import DECIDED, is_bounded
 from fedxray.audit.plan.recorded import ON_WORD
 from fedxray.audit.recorded.describe import (
     IDLE,
@@ -99,9 +99,7 @@ def _attack(row: Row) -> str:
 def _numbers(row: Row) -> str:
     """Return the numbers of a row: gain, score and floor; where no leak was found, the detection limit."""
     gain, score, floor = _values(row)
-    limit = (
-        f"; detection limit {states.size(row['seen'], row)}" if row["state"] == "no leak found" and row["seen"] else ""
-    )
+    limit = f"; detection limit {states.size(row['seen'], row)}" if states.limit(row) else ""
     return f"{gain} ({words.metric_name(row['metric'])} {score}, floor {floor}{limit})"
 
 
@@ -164,9 +162,10 @@ OVERALL: Mapping[str, str] = {
     "suspected": "A leak is suspected",
     "small": "It leaks a little, less than the margin",
     "trace": "The messages reveal something (trace)",
+    "stopped": "The leak is stopped, as far as these attacks show,",
     "no leak found": "No leak found",
 }
-COUNTED: Mapping[str, str] = {"small": "a small leak", "trace": "a trace"}
+COUNTED: Mapping[str, str] = {"small": "a small leak", "trace": "a trace", "stopped": "the leak stopped"}
 
 
 def overall(made: Sequence[Card], noun: str = "cards below") -> tuple[str, str]:
@@ -184,7 +183,7 @@ def overall(made: Sequence[Card], noun: str = "cards below") -> tuple[str, str]:
     return worst.state, "; ".join(clauses) + "."
 
 
-GROUPS = ("leaks", "suspected", "small", "trace", "not decided", "no leak found")
+GROUPS = ("leaks", "suspected", "small", "trace", "not decided", "stopped", "no leak found")
 
 
 def _group(state: str) -> str:
@@ -204,14 +203,15 @@ def strongest(made: Sequence[Card]) -> str:
 
 # "May we go on?": one answer, the findings behind it, and what to do next
 
-SETTLED = ("leaks", "small", "no leak found")
 ANSWERS: Mapping[str, str] = {
     "leaks": "No, not as it is: it leaks.",
     "suspected": "Not yet: a leak is suspected, and not settled.",
     "small": "With care: it leaks a little, less than the margin.",
     "trace": "Not yet: the messages reveal something, and a stronger attack may use it.",
+    "stopped": "Yes, as far as these attacks show: what leaks without the defence is stopped.",
     "no leak found": "Yes, as far as these attacks show: no leak was found.",
 }
+CLEAR: Mapping[str, str] = {"stopped": "this attack is stopped", "no leak found": "no leak was found"}
 NOT_DECIDED = "Not yet: it is not decided."
 MOST_FINDINGS, MOST_STEPS = 3, 4
 
@@ -241,9 +241,9 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     deciding = [card for card in made if card.deployed] or list(made)
     worst = min(deciding, key=lambda card: states.severity(card.row), default=None)
     text = ANSWERS.get(worst.state, NOT_DECIDED) if worst else NOT_DECIDED
-    clear = [card for card in made if worst and card.plan == worst.plan and card.state == "no leak found"]
-    if worst and worst.state != "no leak found" and clear:
-        text += f" With {clear[0].name} no leak was found." if clear[0].name != "none" else ""
+    clear = [card for card in made if worst and card.plan == worst.plan and card.state in CLEAR and card.name != "none"]
+    if worst and worst.state not in CLEAR and clear:
+        text += f" With {clear[0].name} {CLEAR[clear[0].state]}."
     rows = _telling(document, made)
     secrets = secret_words(document)
     several = len({(card.plan, card.name) for card in made}) > 1
@@ -287,7 +287,7 @@ def _telling(document: Document, made: Sequence[Card]) -> list[Row]:
     used, first = {(card.plan, card.name) for card in made if card.deployed}, {_key(card.row) for card in made}
 
     def order(row: Row) -> tuple[Any, ...]:
-        here = (plan_of(row), row["defence"]) not in used, row["state"] not in SETTLED, _key(row) not in first
+        here = (plan_of(row), row["defence"]) not in used, row["state"] not in DECIDED, _key(row) not in first
         return (*here, states.severity(row)[0], row["defence"] != "none", states.severity(row))
 
     by_plan = grouped(sorted(rows, key=order), plan_of)
@@ -405,6 +405,9 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
         rest = {other["state"] for other in rows if (plan_of(other), other["defence"]) == (plan_of(best), name)}
         others = "" if len(rest) == 1 else f" Another attack under it: {states.worst_state(list(rest))}."
         return f"Use {name}: no leak found with it{cost}.{others}", ""
+    if best["state"] == "stopped":
+        left = units.value(best["upper"], best["metric"], sign=True)
+        return f"Use {name}: it stops this attack, at most {left} are left{cost}. Another attack may still succeed.", ""
     if best["state"] == "leaks":
         text = f"No audited defence stops it: {name} leaves {gain}{cost}."
     elif best["state"] == "small" and is_bounded(best):

@@ -23,16 +23,18 @@ MEANINGS: Mapping[str, str] = {  # worst first
     "reversed": "far below chance: with its sign changed it may leak",
     "coarse": "only a large leak would show",
     "open": "not decided",
+    "stopped": "this attack leaks without the defence, not with it; another may",
     "no leak found": "not above the margin; the attack detects a planted leak",
 }
 STATES = tuple(MEANINGS)
 UNDECIDED = ("blinded", "reversed", "coarse", "open")
+TONES: Mapping[str, str] = {"leaks": "leaks", "no leak found": "safe", "stopped": "safe"}  # others are "open"
 NOT_SAFETY = "This is not safety."
 
 
 def severity(row: Row) -> tuple[int, float]:
     """Return a sort key of rows, the worst first: by state, then by the gain, or the detection limit, in margins."""
-    size = row["seen"] if row["state"] == "no leak found" else row["difference"]
+    size = row["seen"] if row["state"] in ("no leak found", "stopped") else row["difference"]
     return STATES.index(row["state"]), -(size or 0.0) / (row["margin"] or 1.0)
 
 
@@ -55,6 +57,9 @@ def headline(row: Row) -> str:
         return f"It leaks{where}."
     if row["state"] == "coarse" and row["seen"] is not None:
         return f"Not decided: only a leak of {size(row['seen'], row)} or more would have been detected."
+    if row["state"] == "stopped" and row["upper"] is not None:
+        left = units.value(row["upper"], row["metric"], sign=True)
+        return f"The leak is stopped, as far as this attack shows: at most {left} are left."
     if row["state"] == "trace" and (row["difference"] or 0.0) <= 0:
         return "No gain, but the messages reveal something: a stronger attack may leak."
     return {
@@ -101,6 +106,7 @@ def evidence(row: Row) -> str:
         "blinded": _blinded,
         "reversed": _reversed,
         "coarse": _coarse,
+        "stopped": _reason,
         "no leak found": _no_leak,
     }.get(row["state"], _open)(row)
 
@@ -230,8 +236,8 @@ def _no_leak(row: Row) -> str:
 
 
 def limit(row: Row) -> str:
-    """Return the smallest leak that would have been detected, where no leak was found; empty for other states."""
-    if row["state"] != "no leak found" or row["seen"] is None:
+    """Return the smallest leak that would have been detected, where none was; empty for other states."""
+    if row["state"] not in ("no leak found", "stopped") or row["seen"] is None:
         return ""
     return f"A leak of {size(row['seen'], row)} or more would have been detected in 4 of 5 such audits."
 
@@ -260,6 +266,12 @@ def reason(row: Row) -> str:
 
 
 NO_STEP = "Nothing to fix. Audit again when data, model or training change."
+STOPPED = (
+    "Nothing to fix against this attack. Audit again when stronger ones appear, or data, model or training change."
+)
+STOPPED_SO_FAR = (
+    "To be surer, audit another attack of this kind under the same defence: add to the attacks of the plan:"
+)
 ANOTHER = "Try another attack of this kind: add it to the attacks of the plan and audit again:"
 COMBINE = "Combine the messages with what is known without them: add to the plan, with the attack's other settings:"
 UNTESTED = "Treat the defence as untested, and audit another one. To list them:"
@@ -277,6 +289,8 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
     """
     if row["state"] == "no leak found":
         return NO_STEP, ""
+    if row["state"] == "stopped":
+        return (STOPPED, "") if untried is None else (STOPPED_SO_FAR, f'{{ name = "{untried}" }}')
     if row["state"] == "small" and not row["more_seeds"]:
         return "It is decided. If less than the margin matters to you, set a limit ([[gate]] in the plan).", ""
     if row["state"] == "reversed":

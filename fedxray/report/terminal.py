@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-STYLES = {"leaks": "bold red", "small": "red", "no leak found": "green", "upper bound": "dim"}
+STYLES = {"leaks": "bold red", "small": "red", "no leak found": "green", "stopped": "green", "upper bound": "dim"}
 UNDECIDED = "yellow"
 
 

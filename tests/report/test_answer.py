@@ -29,6 +29,7 @@ def answered(*rows: dict[str, Any], deployed: str | None = None) -> Answer:
         ("suspected", "Not yet: a leak is suspected"),
         ("small", "With care: "),
         ("trace", "Not yet: the messages reveal something"),
+        ("stopped", "Yes, as far as these attacks show: what leaks without the defence is stopped."),
         ("coarse", "Not yet: it is not decided."),
         ("open", "Not yet: it is not decided."),
         ("no leak found", "Yes, as far as these attacks show"),

@@ -27,6 +27,7 @@ FIVE = f"5{GLUE}points"
         ("coarse", {}, f"Not decided: only a leak of 13{GLUE}points or more would have been detected."),
         ("coarse", {"seen": None}, "Not decided."),
         ("blinded", {}, "This defence blinds the attack. That is not safety."),
+        ("stopped", {}, f"The leak is stopped, as far as this attack shows: at most +4.1{GLUE}points are left."),
         ("reversed", {}, "Not decided: the attack answers the wrong way round."),
         ("open", {}, "Not decided."),
     ],
@@ -105,6 +106,7 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
             f"Only a leak of 13{GLUE}points would have been detected in 4 of 5 such audits; at most 10{GLUE}points",
         ),
         ("blinded", {}, "The attack detects a planted leak without this defence, not with it."),
+        ("stopped", {}, "The same attack gains +18 points without this defence, at most +4.1 points with it."),
         ("reversed", {}, "The score is far below chance: with its sign changed it would be 0.860. This is not safety."),
         ("open", {}, f"In runs like these the gain may be as large as +11.0{GLUE}points, above the margin."),
         ("open", {"upper": None}, "The gain may lie on either side of the margin."),
@@ -122,8 +124,9 @@ def test_evidence(kind: str, changes: dict[str, Any], wanted: str) -> None:
 @pytest.mark.parametrize("kind", ROWS)
 def test_only_no_leak_found_sounds_safe_and_states_its_detection_limit(kind: str) -> None:
     row = make_row(kind)
-    limit = f"A leak of 4.2{GLUE}points or more would have been detected in 4 of 5 such audits."
-    assert states.limit(row) == (limit if kind == "no leak found" else "")
+    seen = {"no leak found": "4.2", "stopped": "6"}.get(kind)
+    limit = f"A leak of {seen}{GLUE}points or more would have been detected in 4 of 5 such audits."
+    assert states.limit(row) == (limit if seen else "")
     text = f"{states.headline(row)} {states.evidence(row)}"
     assert ("No leak found" in text) == (kind == "no leak found")
     assert "No leak shown" not in text
@@ -192,6 +195,7 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         ("trace", {}, "treat it as a leak. Audit a defence: for example, put this line", states.DEFENCE_LINE),
         ("trace", {"defence": "dp-sgd"}, "treat it as a leak. Audit a stronger setting", "fedxray list defences"),
         ("trace", {"recorded": True}, "treat it as a leak. A recording cannot compare defences", ""),
+        ("stopped", {}, "Nothing to fix against this attack.", ""),
         ("blinded", {}, "Treat the defence as untested, and audit another one", "fedxray list defences"),
         ("no leak found", {}, "Nothing to fix. Audit again when data", ""),
         ("small", {}, "set a limit", ""),
@@ -233,9 +237,12 @@ def test_a_plan_among_several_is_settled_alone() -> None:
 
 
 def test_the_worst_row_comes_first_and_the_weakest_reassurance() -> None:
-    rows = [make_row(kind) for kind in ("no leak found", "open", "trace", "small", "leaks", "suspected", "blinded")]
+    rows = [
+        make_row(kind)
+        for kind in ("no leak found", "stopped", "open", "trace", "small", "leaks", "suspected", "blinded")
+    ]
     ordered = sorted(rows, key=states.severity)
-    wanted = ["leaks", "suspected", "small", "trace", "blinded", "open", "no leak found"]
+    wanted = ["leaks", "suspected", "small", "trace", "blinded", "open", "stopped", "no leak found"]
     assert [row["state"] for row in ordered] == wanted
     assert {row["state"] for row in map(make_row, ROWS)} == set(states.STATES)
     coarse, fine = make_row("no leak found", seen=0.09), make_row("no leak found", seen=0.02)

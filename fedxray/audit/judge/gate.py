@@ -1,11 +1,11 @@
 """Limits on what may leak, judged on the results of an audit: passed, failed or inconclusive.
 
-A limit passes only where the results show that more does not leak: on *no leak found* or a *small* leak that is bounded
-by the limit, or where the whole interval is within the limit and the attack has shown under the same defence that it
-sees a leak. It fails on *leaks* and *small* above the limit, and where the whole interval is. Everything else is
-inconclusive: a trace, a blinded attack, too few runs. `m_over_floor` is judged on the gain, a plain `m` on the mean. Of
-several rows that match (roles, attackers who know the defence or not) the worst one counts. Everything is read from the
-results: no code of a plan is imported.
+A limit passes only where the results show that more does not leak: on *no leak found*, an attack that is *stopped* or a
+*small* leak that is bounded by the limit, or where the whole interval is within the limit and the attack has shown
+under the same defence that it sees a leak. It fails on *leaks* and *small* above the limit, and where the whole
+interval is. Everything else is inconclusive: a trace, a blinded attack, too few runs. `m_over_floor` is judged on the
+gain, a plain `m` on the mean. Of several rows that match (roles, attackers who know the defence or not) the worst one
+counts. Everything is read from the results: no code of a plan is imported.
 
 `recommend` chooses among the defences of an audit by the same limits.
 """
@@ -30,6 +30,11 @@ REQUIRED = ("attack", "metric", "limit")
 LARGEST = 1_000_000  # bytes of a policy
 MEAN = ("mean", "mean_low", "mean_high")
 CHANCE = {"auc": 0.5, "auc_subject": 0.5, "auc_subject_other": 0.5}  # floors that are the same in every audit
+BOUNDED_STATES = {  # with what a passed limit then states
+    "small": "it leaks a little, in runs like these not above {}",
+    "no leak found": "no leak found above {}",
+    "stopped": "the defence stops this attack, not above {}; another may succeed",
+}
 RANK = {"pass": 0, "inconclusive": 1, "fail": 2}
 
 Row = Mapping[str, Any]
@@ -273,15 +278,14 @@ def _outcome(document: Mapping[str, Any], rule: Row, row: Row, primary: Row) -> 
     lost = lost_cases(document, row)
     if lost is not None:
         return "inconclusive", lost
-    bounded = row is primary and state in ("small", "no leak found") and over and (row["upper"] or 0.0) <= limit
+    bounded = row is primary and state in BOUNDED_STATES and over and (row["upper"] or 0.0) <= limit
     if high is None or (high > limit and not bounded):
         return "inconclusive", f"the interval contains {written}; {primary['reason']}"
     doubt = unproven(document, primary)
     if doubt is not None:
         return "inconclusive", doubt
-    if state == "small" and bounded:
-        return "pass", f"it leaks a little, in runs like these not above {written}"
-    return "pass", f"no leak found above {written}" if bounded else f"the whole interval is within {written}"
+    within = BOUNDED_STATES[state] if bounded else "the whole interval is within {}"
+    return "pass", within.format(written)
 
 
 def _primary(document: Mapping[str, Any], row: Row) -> Row:

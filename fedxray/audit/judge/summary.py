@@ -379,14 +379,23 @@ def _judge_all(
             if row.p_adjusted is not None and row.p_adjusted <= look.spent:
                 rejected.setdefault(number, (row, look))  # a leak once found stays found
     bounding = next((look for look in reversed(looks) if look.spent > 0), looks[-1])
-    for number, draft in enumerate(family):
+    leaking: dict[tuple[str, str], float] = {}  # gains without a defence, by attack and role
+    for number, draft in sorted(enumerate(family), key=lambda item: item[1].row["aware"] is not None):
         adjusted, look = rejected.get(number, latest[number])
         found = _found(draft, tests[number], adjusted, bounding, later, rejected=number in rejected)
         found = replace(found, shown_after=_runs(draft, look))
         for twin in [draft for draft in judged if first[_twin(draft)] is family[number]]:
             same, plain = power_check(power, twin.row), power_check(power, twin.row, UNDEFENDED)
-            _write(twin, replace(found, power=same, undefended=plain, adapts=twin.measured.adapts))
+            without = None if twin.row["aware"] is None else leaking.get(_attack_of(twin))
+            known = replace(found, power=same, undefended=plain, leak_without=without)
+            _write(twin, replace(known, adapts=twin.measured.adapts))
+            if twin.row["aware"] is None and twin.row["state"] == "leaks":
+                leaking[_attack_of(twin)] = found.gain
             _write_tests(twin.row, found, tests[number], adjusted, {"spent": look.spent, "left": later})
+
+
+def _attack_of(draft: _Draft) -> tuple[str, str]:
+    return draft.row["attack"], draft.row["role"]
 
 
 def _adjusted(family: Sequence[_Draft], tests: Sequence[RowTests], level: float) -> list[Adjusted]:

@@ -3,8 +3,9 @@
 *Leaks* speaks of the runs that happened: the gain is above the margin, and a test says that it is not luck. A *small*
 leak is one within the margin that an exact test shows. *No leak found* speaks of runs like these: the gain is bounded
 by the margin over at least three runs, a leak of two margins would have been seen, the messages show no trace of the
-records, and the same attack finds a planted leak under the same defence. Everything else is inconclusive, in a state
-that says why. A failed attack is never read as safety.
+records, and the same attack finds a planted leak under the same defence. A defence that works on single records hides
+planted ones too: where the same attack leaks without it, the state is then *stopped*, which speaks of this attack
+alone. Everything else is inconclusive, in a state that says why. A failed attack is never read as safety.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from fedxray.metrics.table import BY_PERSON
 from fedxray.metrics.units import between, margin_of, value as score_words
 
 Verdict = Literal["leaks", "no leak found", "inconclusive"]
-State = Literal["leaks", "small", "no leak found", "suspected", "trace", "coarse", "blinded", "reversed", "open"]
-DECIDED: tuple[State, ...] = ("leaks", "small", "no leak found")
+State = Literal[
+    "leaks", "small", "no leak found", "stopped", "suspected", "trace", "coarse", "blinded", "reversed", "open"
+]
+DECIDED: tuple[State, ...] = ("leaks", "small", "no leak found", "stopped")
 Scope = Literal["these runs", "runs like these"]
 Kind = Literal["record", "client", "population"]
 
@@ -44,6 +47,7 @@ NOT_ALL_ENDED = "not every case ended"
 UNSCORED = "without this score"
 FAR_BELOW = "worse than the guess without messages, so the attack cannot show what the messages add"
 NOT_ADAPTED = "the attack does not use what is known of the defence, so it stands for no attacker who knows it"
+OTHERS_MAY = "a planted leak is hidden as well, so another attack may still succeed"
 TOO_COARSE = "only a large leak would have been seen"
 ONE_RUN = "one run: how much other runs would leak is not known"
 ONE_RECORDING = "a recording is one run: how much other runs would leak is not known"
@@ -113,6 +117,7 @@ class VerdictInput:
     more_seeds: int | None = None  # that would settle an open row
     power: Power | None = None  # under the same defence
     undefended: Power | None = None
+    leak_without: float | None = None  # gain of the same attack without the defence, where it leaks there
     recorded: bool = False  # a recording of one node, which cannot be run again
     drawn: bool = True  # whether a seed drew the held-out records
     adapts: bool = True  # whether an attacker who knows the defence can use it
@@ -152,6 +157,8 @@ def judge(given: VerdictInput) -> Judgement:
         return Judgement(verdict="leaks", state=state, scope="these runs", reason=reason)
     if state == "no leak found":
         return Judgement(verdict="no leak found", state=state, scope="runs like these", reason=reason)
+    if state == "stopped":
+        return Judgement(verdict="inconclusive", state=state, scope="runs like these", reason=reason)
     return Judgement(verdict="inconclusive", state=state, scope=None, reason=reason, awaits_power=awaits)
 
 
@@ -216,6 +223,8 @@ def _by_power(given: VerdictInput) -> tuple[State, str]:
     bounded = _bounded_words(given)
     if given.power is None:
         return "open", f"{bounded}, but {NO_POWER_CHECK}"
+    if not given.power.passed and _is_stopped(given):
+        return "stopped", f"{_stopped_words(given)}; {OTHERS_MAY}"
     if not given.power.passed and given.power.ended and given.undefended is not None and given.undefended.passed:
         return "blinded", "the planted leak is seen without this defence and not with it: this is not safety"
     if not given.power.passed:
@@ -228,6 +237,18 @@ def _by_power(given: VerdictInput) -> tuple[State, str]:
     limits = f"a leak of {seen} or more would have been seen in 4 of 5 such audits"
     limits += f"; of planted leaks, {COPIES_ONLY}" if given.metric == "auc_subject_other" else ""
     return "no leak found", f"{bounded}; {limits}"
+
+
+def _is_stopped(given: VerdictInput) -> bool:
+    """Return whether a defence stops an attack that leaks without it, as far as this attack shows.
+
+    The row is bounded and shows no trace; what it would have seen is no larger than the leak without the defence. An
+    attack that cannot use what is known of the defence, or does far worse than a guess, is broken rather than stopped.
+    """
+    leak, seen, upper = given.leak_without, given.seen, given.upper
+    if leak is None or seen is None or upper is None:
+        return False
+    return given.adapts and seen <= leak and upper >= -given.margin
 
 
 def unjudgeable(given: VerdictInput) -> str | None:
@@ -337,6 +358,11 @@ def _coarse_words(given: VerdictInput) -> str:
 def _bounded_words(given: VerdictInput) -> str:
     upper = score_words(given.upper, given.metric, sign=True)
     return f"{_gain_words(given)}, at most {upper} in runs like these, margin {_margin(given)}"
+
+
+def _stopped_words(given: VerdictInput) -> str:
+    without, upper = (score_words(gain, given.metric, sign=True) for gain in (given.leak_without, given.upper))
+    return f"the same attack gains {without} without this defence, at most {upper} with it (margin {_margin(given)})"
 
 
 def _gain_words(given: VerdictInput) -> str:

@@ -157,12 +157,19 @@ def test_no_leak_found_passes_by_its_own_bound() -> None:
         assert judge_gates(results(row(-0.1, 0.12, upper=upper)))[0].outcome == outcome
         little = judge_gates(results(row(0.01, 0.12, upper=upper, state="small")))[0]
         assert little.outcome == outcome and ("leaks a little" in little.reason) == (outcome == "pass")
+        stopped = judge_gates(results(row(-0.1, 0.12, upper=upper, state="stopped")))[0]
+        assert stopped.outcome == outcome and ("another may succeed" in stopped.reason) == (outcome == "pass")
 
 
 def test_another_metric_is_judged_with_the_state_of_the_primary_one() -> None:
     rule = RULE | {"metric": "balanced_accuracy_over_floor"}
     other = row(metric="balanced_accuracy", primary=False, state=None, upper=None)
-    for state, outcome in (("no leak found", "pass"), ("trace", "inconclusive"), ("blinded", "inconclusive")):
+    for state, outcome in (
+        ("no leak found", "pass"),
+        ("stopped", "pass"),
+        ("trace", "inconclusive"),
+        ("blinded", "inconclusive"),
+    ):
         document = results(other, gate=[rule])
         document["summary"].append(row(state=state))
         found = judge_gates(document)[0]

@@ -300,6 +300,23 @@ def test_a_power_check_under_the_same_defence_opens_the_way_to_no_leak_found() -
     assert states == ["open", "blinded", "open", "no leak found"]
 
 
+def test_a_row_is_stopped_only_where_the_same_attack_leaks_without_the_defence() -> None:
+    floors = {"majority": {"accuracy": 0.5}}
+    leaking = units(VALUES * 2, floors=floors)
+    defended = units(QUIET * 2, defence="d", aware=True, floors=floors)
+    power = [checked(False, defence="d", aware=True), checked(True, defence="none", aware=None)]
+
+    def state(*cases: dict[str, Any]) -> str:
+        rows = summarise(cases, power=power)
+        return str(next(row["state"] for row in rows if row["defence"] == "d"))
+
+    assert summarise(leaking)[0]["state"] == "leaks"
+    assert state(*defended, *leaking) == state(*leaking, *defended) == "stopped"
+    assert state(*defended) == state(*defended, *units(QUIET * 2, floors=floors)) == "blinded"
+    for other in ({"attack": "b"}, {"role": "eavesdropper"}):
+        assert state(*defended, *(case | other for case in leaking)) == "blinded"
+
+
 def test_leaks_takes_the_floor_of_all_runs_and_safety_that_of_the_other_runs() -> None:
     cases = units([0.6, 0.6, 0.62, 0.6, 0.61, 0.6])
     for one in cases:

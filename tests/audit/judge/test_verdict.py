@@ -186,6 +186,27 @@ def test_no_leak_found_needs_the_planted_leak_under_the_same_defence() -> None:
         assert failed.state == "open" and POWER_FAILED in failed.reason and "planted leak not seen" in failed.reason
 
 
+def test_a_defence_stops_an_attack_that_leaks_without_it() -> None:
+    found = judged(SAFE, power=FAILED, undefended=PASSED, leak_without=0.3)
+    assert (found.verdict, found.state, found.scope) == ("inconclusive", "stopped", "runs like these")
+    assert f"gains +30.0{POINTS} without this defence, at most +3.2{POINTS} with it" in found.reason
+    assert "another attack may still succeed" in found.reason
+    assert judged(SAFE, power=PASSED, leak_without=0.3).state == "no leak found"
+    assert judged(SAFE, leak_without=0.3).awaits_power  # the planted leak may still be found
+    for changes in (
+        {"leak_without": None},
+        {"leak_without": 0.059},  # a leak of this size would not have been seen
+        {"adapts": False},
+        {"over": "imputation", "difference": spread(-0.4, -0.3), "upper": -0.28},  # broken, not stopped
+    ):
+        assert (
+            judged(SAFE, **{"power": FAILED, "undefended": PASSED, "leak_without": 0.3, **changes}).state == "blinded"
+        )
+    unsafe = ({"p_swap": 0.01}, {"upper": 0.06}, {"seen": 0.2}, {"statuses": {"ok": 8, "failed": 1}}, {"runs": 2})
+    for doubt in unsafe:
+        assert judged(SAFE, power=FAILED, leak_without=0.3, **doubt).state != "stopped"
+
+
 def test_an_attack_that_cannot_use_the_defence_is_no_attacker_who_knows() -> None:
     deaf = judged(SAFE, power=PASSED, adapts=False)
     assert (deaf.verdict, deaf.state) == ("inconclusive", "open") and "no attacker who knows it" in deaf.reason
