@@ -99,7 +99,7 @@ def write_annex(folder: Path) -> tuple[Path, Path]:
     environment.filters |= {
         "value": units.value,
         "between": units.between,
-        "size": units.margin_of,
+        "size": units.detection_limit,
         "defence": words.defence_words,
         "role": words.role_words,
         "metric": words.metric_name,
@@ -267,6 +267,6 @@ def _residual(document: Mapping[str, Any], made: Sequence[overview.Card]) -> lis
     lines = []
     for card in chosen:
         where = ", ".join(part for part in (card.plan, words.defence_words(card.name)) if part)
-        lines.append(f"{words.capital(where)}: {card.state} ({states.MEANINGS[card.state]}). {card.sentence}")
+        lines.append(f"{where}: {card.state} ({states.MEANINGS[card.state]}). {card.sentence}")
     failed = overview.outcome(document)
     return [*lines, *([f"{failed} They never count as safety."] if failed else [])]

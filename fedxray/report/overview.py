@@ -213,6 +213,7 @@ ANSWERS: Mapping[str, str] = {
 }
 CLEAR: Mapping[str, str] = {"stopped": "this attack is stopped", "no leak found": "no leak was found"}
 NOT_DECIDED = "Not yet: it is not decided."
+NOT_MEASURED = "Not yet: nothing was measured."
 MOST_FINDINGS, MOST_STEPS = 3, 4
 
 
@@ -241,6 +242,8 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     deciding = [card for card in made if card.deployed] or list(made)
     worst = min(deciding, key=lambda card: states.severity(card.row), default=None)
     text = ANSWERS.get(worst.state, NOT_DECIDED) if worst else NOT_DECIDED
+    if all(row["mean"] is None for row in judged(document)):
+        text = NOT_MEASURED
     clear = [card for card in made if worst and card.plan == worst.plan and card.state in CLEAR and card.name != "none"]
     if worst and worst.state not in CLEAR and clear:
         text += f" With {clear[0].name} {CLEAR[clear[0].state]}."

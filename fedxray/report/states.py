@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedxray.audit.judge.verdict import COPIES_ONLY, is_bounded, is_unproven
+from fedxray.audit.judge.verdict import COPIES_ONLY, LEAST_RUNS, is_bounded, is_unproven
 from fedxray.metrics import units
-from fedxray.metrics.table import BY_PERSON
+from fedxray.metrics.table import BY_PERSON, base_metric
 from fedxray.report import words
 from fedxray.report.rows import Row
 
@@ -82,6 +82,8 @@ def measured(row: Row, secret: str | None) -> str:
     gain = units.value(row["difference"], metric, sign=True)
     spread = units.between(row["low"], row["high"], metric, sign=True).partition(units.GLUE)[0].replace("+", "")
     known = "" if row["low"] is None else f" (95{units.GLUE}% interval {spread})"
+    if row["low"] is not None and base_metric(metric) in units.BOUNDED and row["high"] - row["low"] >= 1:
+        known = f" ({words.count(row['runs'], 'run')}: too few for a useful interval)"
     return (
         f"{score} Without any message {units.value(row['floor'], metric)} would be possible "
         f"(floor: {words.floor_words(row['over'], row['public'])}). Gain: {gain}{known}."
@@ -135,7 +137,7 @@ def _scope_of_runs(row: Row) -> str:
 
 def size(amount: float, row: Row) -> str:
     """Return a gain, margin or detection limit with its unit, without a sign."""
-    return units.margin_of(amount, row["metric"])
+    return units.detection_limit(amount, row["metric"])
 
 
 def probability(p: float) -> str:
@@ -274,6 +276,7 @@ STOPPED_SO_FAR = (
 )
 ANOTHER = "Try another attack of this kind: add it to the attacks of the plan and audit again:"
 COMBINE = "Combine the messages with what is known without them: add to the plan, with the attack's other settings:"
+FEW_RUNS = f"At least {LEAST_RUNS} seeds are needed to settle it, perhaps more:"
 UNTESTED = "Treat the defence as untested, and audit another one. To list them:"
 AS_A_LEAK = "fedxray has no other attack of this kind: treat it as a leak. "
 NEW_DEFENCE = "Audit a defence: for example, put this line first in the plan, in place of any defence there:"
@@ -317,6 +320,10 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
             return f"{step}:", f"fedxray audit PLAN.toml --resume --seeds {total}"
         alone = "Audit this plan alone; its file is beside the report:"
         return f"{step}. {alone}", f"fedxray audit plan-{row['plan']}.toml --seeds {total}"
+    if row["mean"] is None:
+        return "Nothing was measured: fix what made the cases fail, then audit again.", ""
+    if row["runs"] < LEAST_RUNS:
+        return FEW_RUNS, f"fedxray audit PLAN.toml --resume --seeds {LEAST_RUNS}"
     wide = row["upper"] is not None and row["margin"] is not None and row["upper"] > row["margin"]
     if row["state"] == "open" and not wide:
         return "More seeds alone would not settle it: fix what the evidence names, then audit again.", ""

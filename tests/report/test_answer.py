@@ -70,7 +70,7 @@ def test_steps_are_few_without_repeats_and_have_commands() -> None:
 
 def test_nothing_measured_is_no_yes() -> None:
     document = make_results() | {"cases": [], "summary": [], "utility": []}
-    assert answer(document, cards(document)).text == "Not yet: it is not decided."
+    assert answer(document, cards(document)).text == "Not yet: nothing was measured."
 
 
 def test_failed_cases_are_the_first_step() -> None:
@@ -79,3 +79,8 @@ def test_failed_cases_are_the_first_step() -> None:
         case.update(status="diverged", reason="training diverged", scores={})
     first = answer(document, cards(document)).steps[0][0]
     assert "cases failed" in first or "diverged" in first
+
+
+def test_an_audit_without_any_score_says_so() -> None:
+    empty = make_row("open", mean=None, difference=None, low=None, high=None, upper=None, more_seeds=None)
+    assert answered(empty).text == "Not yet: nothing was measured."

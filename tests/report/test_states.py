@@ -196,6 +196,8 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         ("trace", {"defence": "dp-sgd"}, "treat it as a leak. Audit a stronger setting", "fedxray list defences"),
         ("trace", {"recorded": True}, "treat it as a leak. A recording cannot compare defences", ""),
         ("stopped", {}, "Nothing to fix against this attack.", ""),
+        ("open", {"runs": 2, "more_seeds": None, "upper": None}, "At least 3 seeds are needed", "--resume --seeds 3"),
+        ("open", {"mean": None, "more_seeds": None, "upper": None}, "Nothing was measured: fix what made", ""),
         ("blinded", {}, "Treat the defence as untested, and audit another one", "fedxray list defences"),
         ("no leak found", {}, "Nothing to fix. Audit again when data", ""),
         ("small", {}, "set a limit", ""),
@@ -258,3 +260,14 @@ def test_a_table_says_why_and_judges_the_primary_metric_only() -> None:
     assert f"4.2{GLUE}points" in text and FIVE in text and "Runs like these 3" in text
     assert "Not determined: the controls" in states.reason(make_row(kind=None))
     assert states.reason(make_row(oracle=True)).startswith("Upper bound by an oracle")
+
+
+def test_an_interval_as_wide_as_the_score_is_not_printed() -> None:
+    said = states.measured(make_row("open", low=-1.0, high=1.0, runs=2), None)
+    assert said.endswith("(2 runs: too few for a useful interval).") and "interval -" not in said
+    assert f"(95{GLUE}% interval" in states.measured(make_row("open"), None)
+
+
+def test_a_detection_limit_has_one_digit_after_the_point() -> None:
+    assert states.size(0.0917, make_row("no leak found")) == f"9.2{GLUE}points"
+    assert states.size(0.05, make_row("no leak found")) == f"5{GLUE}points"

@@ -381,7 +381,9 @@ def _settling(given: VerdictInput) -> str:
     if given.looks_spent:
         return "; the looks at this audit have spent their 5 %: run a new one with more seeds, in another folder"
     if given.more_seeds is None:
-        return f"; more than {SETTLED_BY} seeds would be needed to settle it" if given.runs >= 2 else ""
+        if given.runs < LEAST_RUNS:
+            return ""
+        return f"; more than {SETTLED_BY} seeds would be needed to settle it"
     command = f"`fedxray audit PLAN --resume --seeds {given.runs + given.more_seeds}`"
     return f"; about {count(given.more_seeds, 'more seed')} would settle it: {command}"
 
