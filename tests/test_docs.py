@@ -15,7 +15,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import typer
 
 from fedxray import FedxrayError, simulate
@@ -28,7 +30,9 @@ from fedxray.audit.run.prepare import prepare
 from fedxray.cli import app
 from fedxray.data.catalog import DATASETS
 from fedxray.data.sources import SOURCES
+from fedxray.federation.recording.reader import read_recording
 from fedxray.reproduce.base import REPRODUCTIONS
+from tests.golden import flower_network
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -206,6 +210,31 @@ def test_python_snippets_run(
     runpy.run_path(str(file), run_name="snippet")
     printed = capsys.readouterr().out
     assert bool(printed) == ("print(" in snippet)
+
+
+def test_the_recipe_of_a_live_node_runs_on_a_recorded_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = text_of(DOCS / "epsilon.md").partition("```\nimport numpy")[2].partition("```")[0]
+    golden = ROOT / "tests" / "golden"
+    shutil.copytree(golden / "flower", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "my_app").mkdir()
+    shutil.copy(golden / "flower_network.py", tmp_path / "my_app" / "task.py")
+    with np.load(tmp_path / "records.npz") as file:  # each record that was trained on now equals its prediction
+        records = dict(file)
+    recording, model = read_recording(tmp_path / "recording"), flower_network.network()
+    replies = [message.reply for message in recording.messages if message.what == "train" and message.reply]
+    model.load_state_dict(recording.arrays(replies[-1]))
+    known = model(torch.from_numpy(records["x"]))[:, 0].detach().numpy()
+    records["y"] = np.where(records["part"] == "train", known, known + 1)
+    np.savez(tmp_path / "records.npz", **records)
+    (tmp_path / "recipe.py").write_text(f"import numpy{recipe}", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    runpy.run_path("recipe.py")
+    assert re.fullmatch(r"epsilon of one record is at least 3\.\d\d\n", capsys.readouterr().out)
+    for name in ("my_app.task", "my_app"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("snippet", blocks("toml"))
