@@ -28,7 +28,7 @@ from fedxray.seeds import fork, permutation
 # Records asked about: those trained on, held-out ones in their place, or both mixed (scored on the held-out ones); of
 # membership also those set aside of people trained on and of people held out.
 Rows = Literal["train", "holdout", "mixed", "others"]
-FEWEST_OTHERS = 1000  # non-members asked about, where there are: a true positive rate at 1 % needs as many
+ENOUGH_OTHERS = (10_000, 1_000)  # non-members asked about, where there are: rates at 0.1 % and 1 % need as many
 # Grants that the rows change, where they do not change all: those of which held-out records can be a part, and those
 # of memberships.
 CHANGED = {"mixed": ("public-attributes", "source-records"), "others": ("target-records",)}
@@ -105,8 +105,8 @@ def membership_records(
     """Members and non-members, mixed, and whether each is a member (for scoring only), [records] bool.
 
     Non-members are held-out records of the same client, so that a difference of populations does not help: as many as
-    members, but at least FEWEST_OTHERS where there are. Of records set aside (rows = "others") members are those of
-    people whose other records were trained on.
+    members, but where there are 1,000 or 10,000, no fewer than that. Of records set aside (rows = "others") members are
+    those of people whose other records were trained on.
     """
     members = len(records_in_question(truth, client, seats))
     if rows == "others":
@@ -132,7 +132,9 @@ def membership_order(truth: Truth, client: int | None, seats: tuple[int, ...] = 
     both = records_in_question(truth, client, seats, "mixed")
     mixed = _mixed_order(truth, both, "membership", -1 if client is None else client)
     outside = mixed >= (members := len(records_in_question(truth, client, seats)))
-    kept = ~outside | (outside.cumsum(0) <= max(members, FEWEST_OTHERS))
+    count = int(outside.sum())
+    most = max(members, next((enough for enough in ENOUGH_OTHERS if count >= enough), count))
+    kept = ~outside | (outside.cumsum(0) <= most)
     if both.subject is not None:
         people = both.subject.cpu()[mixed]
         kept = ~outside | torch.isin(people, people[kept & outside])

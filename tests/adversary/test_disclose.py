@@ -410,19 +410,21 @@ def test_norm_statistics_need_a_run_and_a_network_with_norm() -> None:
 def test_as_many_non_members_as_members_are_asked_about(truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
     few = replace(truth, train=tuple(records.take(torch.arange(1)) for records in truth.train))
     everyone, _ = membership_records(few, 0)
-    assert len(everyone) == 1 + len(few.holdout[0])  # fewer than FEWEST_OTHERS
-    monkeypatch.setattr("fedxray.adversary.disclose.FEWEST_OTHERS", 1)
+    assert len(everyone) == 1 + len(few.holdout[0])  # fewer than are enough
+    monkeypatch.setattr("fedxray.adversary.disclose.ENOUGH_OTHERS", (100, 1))
     asked, inside = membership_records(few, 0)
     assert len(few.holdout[0]) > 1 and len(asked) == 2 and int(inside.sum()) == 1
     again, _ = membership_records(few, 0)
     assert torch.equal(asked.x, again.x)
+    monkeypatch.setattr("fedxray.adversary.disclose.ENOUGH_OTHERS", (2, 1))  # enough for the smaller rate too
+    assert len(membership_records(few, 0)[0]) == 3
 
 
 def test_of_a_person_outside_all_records_are_asked_about_or_none(truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Part of a person's records would score less surely than all of a member's."""
     train = tuple(replace(part.take(torch.arange(1)), subject=torch.tensor([99])) for part in truth.train)
     holdout = tuple(replace(part, subject=torch.arange(len(part)) // 2) for part in truth.train)
-    monkeypatch.setattr("fedxray.adversary.disclose.FEWEST_OTHERS", 1)
+    monkeypatch.setattr("fedxray.adversary.disclose.ENOUGH_OTHERS", (1,))
     asked, inside = membership_records(replace(truth, train=train, holdout=holdout), 0)
     assert asked.subject is not None and holdout[0].subject is not None
     outside = asked.subject[~inside]
