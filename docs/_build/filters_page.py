@@ -28,7 +28,7 @@ Content = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by data set and filte
 
 
 def table(content: Content) -> str:
-    """Return gains, accuracy and epsilon of every filter, in Markdown; a gain that is decided to leak is bold."""
+    """Return gains, accuracy and epsilon of every filter, in Markdown."""
     head = ["filter", *ATTACKS, "accuracy", "epsilon: configured, accounted, measured"]
     lines = [f"|{'|'.join(head)}|", "|---" * len(head) + "|"]
     for name, title in TITLES.items():
@@ -51,8 +51,7 @@ def intervals(content: Content) -> str:
 
 def _gain(row: Mapping[str, Any], factor: float, digits: int) -> str:
     text = f"{factor * row['difference'] + 0.0:.{digits}f}"
-    text = text.removeprefix("-") if not text.strip("-0.") else text
-    return f"**{text}**" if row["state"] == "leaks" else text
+    return text if text.strip("-0.") else text.removeprefix("-")
 
 
 def _epsilon(found: Mapping[str, Any]) -> str:
