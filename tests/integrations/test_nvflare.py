@@ -184,6 +184,16 @@ def test_filters_that_do_nothing_are_noted(tmp_path: Path, change: float, change
     assert only.config["filters_changed"] is changed and only.inside == ["Cut"]
 
 
+def test_a_change_far_behind_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "BLOCK", 10)
+    before = np.arange(105.0).reshape(21, 5)
+    after = before.copy()
+    assert recorders.same(("WEIGHTS", {"w": before}), ("WEIGHTS", {"w": after}))
+    after[-1, -1] += 1
+    assert not recorders.same(("WEIGHTS", {"w": before}), ("WEIGHTS", {"w": after}))
+    assert not recorders.same(("WEIGHTS", {"w": before}), ("WEIGHTS", {"w": before.ravel()}))
+
+
 class Change(Filter):  # type: ignore[misc, unused-ignore]
     """A filter that scales w; it leaves no trace in the message's history."""
 
