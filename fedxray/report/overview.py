@@ -128,7 +128,7 @@ def _facts(row: Row) -> tuple[tuple[str, str], ...]:
         ("Evidence", states.evidence(row)),
         ("Detection limit", states.limit(row)),
         ("Margin", f"{states.margin(row)} {FROM}" if states.margin(row) else ""),
-        ("Holds for", states.scope(row)),
+        ("Clients" if row["scope"] is None else "Holds for", states.scope(row)),
         ("Level", words.level_words(row) if row["verdict"] == "leaks" else ""),
         ("Most exposed", _most_exposed(row) if row["verdict"] == "leaks" else ""),
     )

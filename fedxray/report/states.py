@@ -114,13 +114,12 @@ def evidence(row: Row) -> str:
 
 
 def scope(row: Row) -> str:
-    """Return of which runs, and of which clients, a decided row speaks; empty for others."""
-    if row["scope"] is None:
-        return ""
+    """Return of which runs a decided row speaks, and of which clients any row does where some were drawn."""
+    runs = "" if row["scope"] is None else _scope_of_runs(row)
     if not row.get("sampled"):
-        return _scope_of_runs(row)
+        return runs
     chosen, clients = row["sampled"]
-    return f"{_scope_of_runs(row)} {chosen:,} of {clients:,} clients were attacked, drawn at random."
+    return f"{runs} {chosen:,} of {clients:,} clients were attacked, drawn at random.".strip()
 
 
 def _scope_of_runs(row: Row) -> str:

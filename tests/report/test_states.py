@@ -153,6 +153,7 @@ def test_only_no_leak_found_sounds_safe_and_states_its_detection_limit(kind: str
             "at random.",
         ),
         ("open", {}, ""),
+        ("open", {"sampled": (50, 1000)}, "50 of 1,000 clients were attacked, drawn at random."),
     ],
 )
 def test_scope(kind: str, changes: dict[str, Any], wanted: str) -> None:

@@ -41,6 +41,7 @@ from fedxray.audit.workers.engines import follow_parent, start_worker
 from fedxray.data.dataset import Records
 from fedxray.errors import BadInput, FedxrayError
 from fedxray.federation.folder import transcript_bytes
+from fedxray.federation.local import stacked_layers
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation, recorded_rounds
 from fedxray.federation.transcript import Transcript
@@ -171,7 +172,8 @@ def _local_steps(part: AttackPart, attack: Attack, federation: Federation, recor
     inverts = attack.kind in FROM_NOTHING
     replayed = federation.recipe.steps(records) if inverts else 1
     trials = 1 if part.search is None else study_of(attack, part.search, "search").trials
-    return planned_steps(attack, restarts=True) * replayed * trials
+    together = isinstance(attack, TabularInversion) and stacked_layers(federation.model) is not None
+    return planned_steps(attack, restarts=not together) * replayed * trials  # restarts in one loop take as long as one
 
 
 def _repeats(plan: Plan, part: AttackPart, attack: Attack, federation: Federation) -> int:

@@ -113,6 +113,16 @@ def test_the_time_is_that_of_a_step_times_all_steps(monkeypatch: pytest.MonkeyPa
     assert [planned_steps(part.make(HERE), restarts=True) for part in plan.attacks] == [7, 0]
 
 
+def test_restarts_in_one_loop_take_as_long_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_timed", lambda work: 0.5)
+
+    def case(name: str, **settings: object) -> float:
+        plan = make_plan(tiny(attack=[{"name": name, "steps": 5, **settings}]), HERE)
+        return preflight(plan).optimising_seconds[name]
+
+    assert case("tabular-inversion", restarts=4) == case("tabular-inversion", restarts=1) > 0
+
+
 def test_a_step_on_a_planted_leak_costs_as_much_as_a_step_on_a_real_client() -> None:
     """Six images in batches of two are 2 * 3 local steps, once more for a control; four planted ones 2 * 2."""
     document = digits({"name": "inverting-gradients", "steps": 50})
