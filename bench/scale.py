@@ -3,8 +3,8 @@
 Every size is the complete command in its own process; CPU time and peak memory are those of that process. By clients
 (20 records each, 5 rounds, one seed) the exponent is the slope of log CPU time in log clients over the sizes from 100
 on, and the last line is `exponent: X, 10,000 clients: Y min (extrapolated from N)`, N the largest size. By anything
-else there are 20 clients, the CPU time of an audit of four clients and one round is taken away as start-up, and the last
-line is `exponent: X, of the last two sizes: Y`.
+else there are 20 clients, the CPU time of an audit of four clients and one round is subtracted as start-up, and the
+last line is `exponent: X, of the last two sizes: Y`.
 
     python bench/scale.py [--by clients|rounds|records|defences] [--attacks NAME,NAME] [sizes ...]
 """
