@@ -92,7 +92,7 @@ def compare_lines(comparison: Comparison) -> list[str]:
         lines.append(f"Same within the intervals: {len(same)} of {len(comparison.changes)} rows.")
         lines += [line for change in same if change.note for line in _change_lines(change)]
     for name, titles in (("first", comparison.only_first), ("second", comparison.only_second)):
-        named = printable(some(titles, MOST_NAMED, between="; "))
+        named = printable(some(list(dict.fromkeys(titles)), MOST_NAMED, between="; "))
         lines += [f"Only in the {name}: {named}."] if titles else []
     return [*lines, _conclusion(comparison)]
 
@@ -163,7 +163,7 @@ def _utility(setting: DefenceChoice) -> str:
     if setting.value is None or setting.metric is None:
         return "utility was not measured"
     value = _spread(setting.value, setting.low, setting.high, setting.metric)
-    cost = units.margin_of(setting.cost or 0.0, setting.metric)
+    cost = units.amount(setting.cost or 0.0, setting.metric)
     budget = "" if setting.epsilon is None else f", epsilon {setting.epsilon:.3g}"
     return f"{printable(setting.metric)} {value}, cost {cost}{budget}"
 

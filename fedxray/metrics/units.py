@@ -74,17 +74,17 @@ def margin_of(margin: float, metric: str | None) -> str:
     return f"{margin:.3g}" + (GLUE + UNITS[base] if base in UNITS else "")
 
 
-def detection_limit(seen: float, metric: str | None) -> str:
-    """Return the smallest leak that would have been detected: like a margin, to a tenth of a point."""
-    return margin_of(round(seen, 3), metric)
+def amount(size: float, metric: str | None) -> str:
+    """Return a measured amount without a sign, as a detection limit or a cost: like a margin, to a tenth of a point."""
+    return margin_of(round(size, 3), metric)
 
 
-def gated(amount: float | None, metric: str) -> str:
+def gated(number: float | None, metric: str) -> str:
     """Return a number of a limit: in points where `metric` ends in _over_floor, else as a score."""
-    if amount is None:
+    if number is None:
         return "unknown"
     plain = metric.removesuffix(OVER_FLOOR)
-    text = margin_of(amount, plain)
+    text = margin_of(number, plain)
     return text if plain != metric or not text.endswith("points") else text.removesuffix("points") + "%"
 
 

@@ -99,7 +99,7 @@ def write_annex(folder: Path) -> tuple[Path, Path]:
     environment.filters |= {
         "value": units.value,
         "between": units.between,
-        "size": units.detection_limit,
+        "size": units.amount,
         "defence": words.defence_words,
         "role": words.role_words,
         "metric": words.metric_name,

@@ -136,7 +136,7 @@ def _scope_of_runs(row: Row) -> str:
 
 def size(amount: float, row: Row) -> str:
     """Return a gain, margin or detection limit with its unit, without a sign."""
-    return units.detection_limit(amount, row["metric"])
+    return units.amount(amount, row["metric"])
 
 
 def probability(p: float) -> str:

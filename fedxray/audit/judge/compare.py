@@ -50,7 +50,7 @@ class Comparison:
     """The rows that both audits have, the worst first, those that only one has, and the keys in which plans differ."""
 
     changes: tuple[Change, ...]
-    only_first: tuple[str, ...]
+    only_first: tuple[str, ...]  # one for every row
     only_second: tuple[str, ...]
     plans_differ: tuple[str, ...]
 
@@ -82,8 +82,8 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any], *, other_data: 
     ]
     return Comparison(
         changes=tuple(sorted(changes, key=lambda change: ORDER.index(change.outcome))),
-        only_first=tuple(_title(before[key]) for key in before if key not in after),
-        only_second=tuple(_title(after[key]) for key in after if key not in before),
+        only_first=_only(before, after),
+        only_second=_only(after, before),
         plans_differ=tuple(differing(first["plan"], second["plan"])),
     )
 
@@ -164,7 +164,18 @@ def _outcome(before: Spread, after: Spread, *, larger_is_worse: bool) -> ChangeO
 
 def _title(row: Row) -> str:
     known = {None: "", True: ", knows the defence", False: ", does not know the defence"}
-    return f"{row['attack']} ({row['role']}), {row['defence']}{known[row['aware']]}: {row['metric']}_over_floor"
+    return f"{_setting(row)}{known[row['aware']]}: {row['metric']}_over_floor"
+
+
+def _only(own: Mapping[tuple[Any, ...], Row], other: Mapping[tuple[Any, ...], Row]) -> tuple[str, ...]:
+    """Return the rows that only one audit has, by attack, role and defence where the other lacks these altogether."""
+    known = set(map(_setting, other.values()))
+    lacking = [row for key, row in own.items() if key not in other]
+    return tuple(_title(row) if _setting(row) in known else _setting(row) for row in lacking)
+
+
+def _setting(row: Row) -> str:
+    return f"{row['attack']} ({row['role']}), {row['defence']}"
 
 
 def differing(first: Any, second: Any, place: str = "") -> Iterator[str]:

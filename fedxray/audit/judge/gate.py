@@ -425,7 +425,8 @@ def _broken(gate: Row, limits: Sequence[Judged]) -> str | None:
     if worst.high is None:
         return f"{name} has no interval: add seeds or target clients"
     if worst.high > worst.limit:
-        return f"{name} {gated(worst.value, worst.metric)}, up to {gated(worst.high, worst.metric)}"
+        value, high = (None if found is None else round(found, 3) for found in (worst.value, worst.high))
+        return f"{name} {gated(value, worst.metric)}, up to {gated(high, worst.metric)}"
     return f"{name}: {worst.reason}"
 
 

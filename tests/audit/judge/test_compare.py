@@ -52,7 +52,7 @@ def test_rows_are_matched_by_what_they_are_about_and_oracles_are_left_out() -> N
     second = audit(row(0.2, 0.3), row(0.2, 0.3, aware=False, defence="dp"), row(0.9, 1.0, attack="old", oracle=True))
     found = compare(first, second)
     assert [one.title for one in found.changes] == ["a (server), none: accuracy_over_floor"]
-    assert len(found.only_first) == 2 and found.only_second == (
+    assert found.only_first[1] == "old (server), none" and found.only_second == (
         "a (server), dp, does not know the defence: accuracy_over_floor",
     )
 
