@@ -151,11 +151,12 @@ def recommend_lines(recommendation: Recommendation) -> list[str]:
     width = max(len(setting.defence) for setting in settings) + 2 if settings else 2
     lines.append("Settings:")
     for setting in settings:
-        outcome = "holds" if setting.holds else "breaks"
+        outcome = "holds" if setting.holds else "breaks" if setting.fails else "open"
         lines.append(f"  {printable(setting.defence):<{width}}{outcome:<8}{_utility(setting)}".rstrip())
         lines += [f"  {'':<{width}}{'':<8}{printable(reason)}" for reason in setting.broken]
     if recommendation.chosen is None:
-        return [*lines, "No recommendation: no setting keeps every limit."]
+        undecided = any(not setting.fails for setting in settings)
+        return [*lines, f"No recommendation: no setting {'is shown to keep' if undecided else 'keeps'} every limit."]
     return [*lines, f"Recommended: {printable(recommendation.chosen.defence)}", CAUTION]
 
 

@@ -342,6 +342,7 @@ class DefenceChoice:
 
     defence: str
     broken: tuple[str, ...]  # in words, one for every limit that is not kept
+    fails: bool = False  # whether one is exceeded; else it is not settled
     metric: str | None = None  # of utility
     value: float | None = None
     low: float | None = None
@@ -398,7 +399,8 @@ def _setting(
     own = [row for row in document["summary"] if row["defence"] == name and not row["oracle"]]
     judged = [_by_rows(document, gate, own) for gate in gates]
     broken = tuple(reason for gate, limits in zip(gates, judged, strict=True) if (reason := _broken(gate, limits)))
-    choice = DefenceChoice(defence=name, broken=broken)
+    fails = any(limit.outcome == "fail" for limits in judged for limit in limits)
+    choice = DefenceChoice(defence=name, broken=broken, fails=fails)
     row = utility.get(name)
     if row is None or metric is None:
         return choice

@@ -146,7 +146,9 @@ def test_what_is_printed() -> None:
     assert "                a accuracy_over_floor 45 points, up to 50 points" in said
     assert "  weak  holds   accuracy 80.0 % (70.0 to 90.0 %), cost 10 points, epsilon 3" in said
     assert said[-2:] == ["Recommended: weak", CAUTION]
-    assert recommend_lines(recommend(document(rows[:1], [])))[-1].startswith("No recommendation: no setting")
+    assert recommend_lines(recommend(document(rows[:1], [])))[-1] == "No recommendation: no setting keeps every limit."
+    wide = recommend_lines(recommend(document([row("wide", 0.2, low=-0.1)], [])))
+    assert wide[3].startswith("  wide  open") and wide[-1].endswith("no setting is shown to keep every limit.")
 
 
 def test_on_the_results_of_an_audit_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
