@@ -448,10 +448,15 @@ def _plan(
             _noted("[[gate]]", "fedxray gate fails above it"),
             f'attack = "{one.name}"',
             f'metric = "{one.metric}_over_floor"',
-            _noted(f"limit = {one.limit}", units.margin_of(one.limit, one.metric)),
+            _noted(f"limit = {one.limit}", _limit_words(one.limit, one.metric)),
         )
         for one in attacks
         if one.metric is not None
     ]
     tables = [(*heading, seeds), ("[data]", *data), ("[model]", *model), ("[federation]", *federation)]
     return "\n\n".join("\n".join(lines) for lines in (*tables, *((text,) for text in defences), *tried, *gates)) + "\n"
+
+
+def _limit_words(limit: float, metric: str) -> str:
+    """Return what a limit on a gain means; for an AUC the value itself, since chance is 0.5."""
+    return f"an AUC of {0.5 + limit:g}" if metric.startswith("auc") else units.margin_of(limit, metric)
