@@ -13,9 +13,11 @@ place of pooling.
 `resnet9` and `resnet18` are residual networks of basic blocks. The defaults are the BatchNorm-free networks of
 "Federated Learning Nodes Can Reconstruct Peers' Image Data". The stem decides how an image enters and how the last
 feature maps are pooled:
-    curious   7x7 convolution with stride 2; pooled to 8x8 (smaller maps are repeated), so the head is wide
-    imagenet  7x7 convolution with stride 2, 3x3 max pooling with stride 2; pooled to one value per channel
-    cifar     3x3 convolution with stride 1; pooled to one value per channel
+    curious        7x7 convolution with stride 2; pooled to 8x8 at most, so the head is wide
+    curious-small  the same with stride 1, for images of 32 pixels: the head sees as many values per pixel of a latent
+                   image of half the size as that of the paper does of its quarter of 128 pixels
+    imagenet       7x7 convolution with stride 2, 3x3 max pooling with stride 2; pooled to one value per channel
+    cifar          3x3 convolution with stride 1; pooled to one value per channel
 The norm decides what follows every convolution:
     none      nothing
     batch     BatchNorm: clients train with the statistics of their batch
@@ -57,8 +59,11 @@ ResidualNorm = Annotated[
     Setting("Normalisation: none, BatchNorm, or BatchNorm with fixed statistics 0 and 1 (running)."),
 ]
 Stem = Annotated[
-    Literal["curious", "imagenet", "cifar"],
-    Setting('First layers: as in "curious client" 2024 (curious), 7 x 7 and pooled (imagenet), or 3 x 3 (cifar).'),
+    Literal["curious", "curious-small", "imagenet", "cifar"],
+    Setting(
+        'First layers: as in "curious client" 2024 (curious), the same with stride 1 for 32 pixels (curious-small), '
+        "7 x 7 and pooled (imagenet), or 3 x 3 (cifar)."
+    ),
 ]
 
 
@@ -210,7 +215,8 @@ def resnet18(
 
 # Parts of residual networks
 
-POOLED_SIZE = {"curious": 8, "imagenet": 1, "cifar": 1}
+# kernel and stride of the first convolution, and the side to which the last maps are pooled where they are larger
+STEMS = {"curious": (7, 2, 8), "curious-small": (7, 1, 8), "imagenet": (7, 2, 1), "cifar": (3, 1, 1)}
 
 
 class RunningNorm2d(_NormBase):
@@ -235,8 +241,9 @@ class Residual(nn.Module):
 
 
 def _resnet(space: Space, name: str, blocks: int, *, norm: str, width: int, stem: str, head_bias: bool) -> nn.Module:
-    channels, _, _ = image_shape(space, name, least=1)
-    pooled = POOLED_SIZE[stem]
+    channels, *sides = image_shape(space, name, least=1)
+    _, entering, largest = STEMS[stem]
+    pooled = tuple(min(largest, -(-side // (8 * entering))) for side in sides)  # three stages halve a side, rounded up
     layers = OrderedDict(stem=_stem(stem, channels, width, norm))
     inside = width
     for stage in range(4):
@@ -246,12 +253,12 @@ def _resnet(space: Space, name: str, blocks: int, *, norm: str, width: int, stem
         inside = outside
     layers["pool"] = nn.AdaptiveAvgPool2d(pooled)
     layers["flatten"] = nn.Flatten()
-    layers["head"] = nn.Linear(inside * pooled**2, space.outputs, bias=head_bias)
+    layers["head"] = nn.Linear(inside * math.prod(pooled), space.outputs, bias=head_bias)
     return nn.Sequential(layers)
 
 
 def _stem(stem: str, channels: int, width: int, norm: str) -> nn.Module:
-    kernel, stride = (3, 1) if stem == "cifar" else (7, 2)
+    kernel, stride, _ = STEMS[stem]
     parts = [*_conv(channels, width, kernel, stride, norm), nn.ReLU()]
     if stem == "imagenet":
         parts.append(nn.MaxPool2d(3, stride=2, padding=1))

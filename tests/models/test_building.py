@@ -148,13 +148,39 @@ def test_lenet_by_hand() -> None:
     torch.testing.assert_close(model(x), (inner @ p["dense.weight"].T).sigmoid() @ p["head.weight"].T)
 
 
-@pytest.mark.parametrize(("stem", "side"), [("curious", 64), ("imagenet", 32), ("cifar", 128)])
+@pytest.mark.parametrize(("stem", "side"), [("curious", 64), ("curious-small", 128), ("imagenet", 32), ("cifar", 128)])
 def test_stems_halve_the_image_as_they_say(stem: str, side: int) -> None:
     model = build("resnet9", images(3, 1, 128), generator=fork(0), width=2, stem=stem)
     entered = model.get_submodule("stem")(torch.rand(1, 1, 128, 128))
     assert entered.shape == (1, 2, side, side)
     left = model.get_submodule("stage4")(torch.rand(1, 8, side // 4, side // 4))
     assert left.shape == (1, 16, side // 8, side // 8)
+
+
+@pytest.mark.parametrize("stem", ["curious", "curious-small", "imagenet", "cifar"])
+@pytest.mark.parametrize("size", [(1, 1), (8, 8), (15, 17), (32, 32), (64, 32), (65, 200)])
+def test_the_head_sees_no_value_of_a_map_twice(stem: str, size: tuple[int, int]) -> None:
+    """A map of at most 8 x 8 reaches the head unchanged; the others are pooled."""
+    space = images(2, 1, *size)
+    model = build("resnet9", space, generator=fork(0), width=1, stem=stem)
+    maps = {}
+    model.get_submodule("stage4").register_forward_hook(lambda _, _inputs, output: maps.update(last=output))
+    model.get_submodule("pool").register_forward_hook(lambda _, _inputs, output: maps.update(pooled=output))
+    model(torch.rand(1, 1, *size))
+    most = 8 if stem.startswith("curious") else 1
+    assert list(maps["pooled"].shape[2:]) == [min(most, side) for side in maps["last"].shape[2:]]
+    if max(maps["last"].shape[2:]) <= most:
+        assert torch.equal(maps["pooled"], maps["last"])
+
+
+def test_small_photos_have_as_many_features_per_unknown_as_the_papers() -> None:
+    """Features at the head over latent pixels: 32 pixels and a half, 64 and 128 and a quarter (the paper)."""
+    ratios = set()
+    for stem, size, latent in (("curious-small", 32, 2), ("curious", 64, 4), ("curious", 128, 4)):
+        with torch.device("meta"):
+            head = resnet9(images(10, 3, size), stem=stem).get_parameter("head.weight")
+        ratios.add(head.shape[1] / (3 * (size // latent) ** 2))
+    assert ratios == {512 * 64 / 3072}
 
 
 def test_convnet_starts_lecun_normal_with_zero_biases() -> None:
@@ -297,7 +323,7 @@ def test_several_clients_at_once_equal_one_by_one(name: str) -> None:
         ("mlp", {"activation": "gelu"}, "'relu', 'sigmoid', 'tanh', 'softplus'"),
         ("resnet18", {"width": 0}, "from 1 to 65,536"),
         ("resnet18", {"width": 8.5}, "a whole number"),
-        ("resnet18", {"stem": "mnist"}, "'curious', 'imagenet', 'cifar'"),
+        ("resnet18", {"stem": "mnist"}, "'curious', 'curious-small', 'imagenet', 'cifar'"),
         ("resnet9", {"head_bias": "yes"}, "true or false"),
         ("lenet", {"hidden": -1}, "from 1 to 65,536"),
         ("cnn-cifar", {"init": "zeros"}, "'torch', 'lecun', 'he', 'uniform'"),
