@@ -15,7 +15,8 @@ mean. A small network on top is trained against the critic (least squares GAN), 
 scratch needs far more images and hours; the components alone already are a prior that few images can give.
 
 Where we differ: the authors train a GAN on many public images for hours. Their success is measured by another
-classifier; ours by comparison with the client's images of the class, as for `model-inversion`. Steps have momentum,
+trained classifier; ours by the nearest images of all clients (`class_recognised`), which share nothing with the model,
+and by comparison with the client's images of the class, as for `model-inversion`. Steps have momentum,
 theirs in the form of Nesterov. `model` may be another than the global one, such as the client's own reply where the
 role sees it; `independence = 0` is plain model inversion (MI).
 """

@@ -325,14 +325,19 @@ class NearestPublicImage(ImageFloor):
         return of_images(pool.repeat(-(-count // len(pool)), 1, 1, 1) if count > len(pool) else pool.clone())
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassMean(Floor):
-    """For every class the mean of its public images; of a class without any, the mean of all public images."""
+class ClassImageFloor(Floor):
+    """Base of floors of images of a class."""
 
-    name: ClassVar[str] = "class-mean"
     kind: ClassVar[Kind] = "class-images"
     grants: ClassVar[tuple[str, ...]] = ("public-records",)
     requires: ClassVar[tuple[base.Need, ...]] = (base.images(), base.classification())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassMean(ClassImageFloor):
+    """For every class the mean of its public images; of a class without any, the mean of all public images."""
+
+    name: ClassVar[str] = "class-mean"
 
     def attack(self, view: View, context: base.Context) -> Evidence:
         """Return one image per class."""
@@ -342,6 +347,27 @@ class ClassMean(Floor):
         unknown = public.x.mean(0)
         by_class = [torch.where(torch.isnan(mean), unknown, mean) for mean in means]
         return of_class_images(torch.stack(by_class), labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomPublicImage(ClassImageFloor):
+    """For every class one of its public images, drawn at random; of a class without any, one of all public images.
+
+    No sharp image is as near to all images of its class as their mean: this is what a real image of the class scores.
+    """
+
+    name: ClassVar[str] = "random-public-image"
+
+    def attack(self, view: View, context: base.Context) -> Evidence:
+        """Return one image per class."""
+        public = known_records(view)
+        labels = torch.arange(len(view.space.classes), dtype=torch.int64, device=public.x.device)
+        images = []
+        for label in labels:
+            own = public.x[public.y == label]
+            pool = own if len(own) else public.x
+            images.append(pool[int(permutation(len(pool), fork(context.generator, int(label)))[0])])
+        return of_class_images(torch.stack(images), labels)
 
 
 @dataclass(frozen=True, kw_only=True)

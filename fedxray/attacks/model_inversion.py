@@ -42,7 +42,7 @@ class ClassImages(Attack):
 
     kind: ClassVar[Kind] = "class-images"
     roles: ClassVar[tuple[str, ...]] = EVERYONE
-    floors: ClassVar[tuple[str, ...]] = ("class-mean",)
+    floors: ClassVar[tuple[str, ...]] = ("class-mean", "random-public-image")
     controls: ClassVar[tuple[str, ...]] = ("held-out", "other-client", "global-model")
 
 

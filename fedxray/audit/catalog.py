@@ -86,6 +86,7 @@ FLOORS: dict[str, str] = {
     "owner-share": "fedxray.attacks.floors:OwnerShare",
     "marginals": "fedxray.attacks.floors:Marginals",
     "class-mean": "fedxray.attacks.floors:ClassMean",
+    "random-public-image": "fedxray.attacks.floors:RandomPublicImage",
 }
 # Floors that have a class of their own for attacks of one kind.
 FLOORS_OF_KIND: dict[tuple[str, str], str] = {

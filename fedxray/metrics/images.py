@@ -68,23 +68,43 @@ def class_image_closeness(guess: Tensor, pool: Tensor, *, labels: Tensor, classe
     return psnr.masked_fill(labels[:, None] != classes[None], -imaging.PSNR_CAP).amax(0)
 
 
-def class_image_scores(guess: Tensor, labels: Tensor, truth: Tensor, classes: Tensor) -> Scores:
+def class_image_scores(
+    guess: Tensor, labels: Tensor, truth: Tensor, classes: Tensor, everyone: tuple[Tensor, Tensor]
+) -> Scores:
     """Similarity of one guess per class [g, c, h, w], labels [g], to the true images [t, c, h, w] of classes [t].
 
     A guess is compared with every true image of its class and the mean is taken, then the mean over the classes that
-    have any. So more images of a class do not improve a guess, and a blurred mean is not scored as an original.
+    have any. So more images of a class do not improve a guess, and a blurred mean is not scored as an original. The
+    share of them that show their class is judged by the images of `everyone` [e, c, h, w] and their classes [e].
     """
-    ssims, psnrs = [], []
-    for image, label in zip(guess, labels, strict=True):
+    ssims, psnrs, hits = [], [], []
+    seen = nearest_class(guess, *everyone)
+    for image, label, shown in zip(guess, labels, seen, strict=True):
         wanted = truth[classes == label]
         if len(wanted):
             repeated = image.expand_as(wanted)
             ssims.append(imaging.ssim(repeated, wanted).double().mean())
             psnrs.append(imaging.psnr(repeated, wanted).double().mean())
+            hits.append((shown == label).double())
     if not ssims:
         return Scores(means={}, records={})
-    means = {"class_ssim": float(torch.stack(ssims).mean()), "class_psnr": float(torch.stack(psnrs).mean())}
-    return Scores(means=means, records={})
+    columns = {"class_ssim": ssims, "class_psnr": psnrs, "class_recognised": hits}
+    return Scores(means={name: float(torch.stack(values).mean()) for name, values in columns.items()}, records={})
+
+
+NEIGHBOURS = 5
+
+
+def nearest_class(images: Tensor, known: Tensor, classes: Tensor) -> Tensor:
+    """Return the class of most of the nearest known images [k, c, h, w], classes [k], for each image [n, c, h, w].
+
+    Of classes with equally many the one with the nearest image wins. It is -1 where an image is not finite.
+    """
+    order = torch.cdist(images.flatten(1), known.flatten(1)).argsort(dim=1, stable=True)[:, :NEIGHBOURS]
+    near = classes[order]  # [n, neighbours], the nearest first
+    votes = (near[:, :, None] == near[:, None, :]).sum(2)
+    shown = near.gather(1, votes.argmax(1, keepdim=True))[:, 0]  # the first of several largest
+    return torch.where(torch.isfinite(images.flatten(1)).all(1), shown, -1)
 
 
 def _spread(values: Tensor, given: Tensor, missing: float) -> Tensor:

@@ -110,6 +110,11 @@ METRICS: dict[str, Metric] = {
         "mean PSNR of the guessed image of a class with the client's training images of that class",
         None,
     ),
+    "class_recognised": _up(
+        "class-images",
+        0.05,
+        "share of the guessed images of a class that the five nearest images of all clients assign to that class",
+    ),
     "label_error": Metric(
         kinds=("labels",),
         better="down",

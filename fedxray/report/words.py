@@ -27,6 +27,7 @@ FLOORS: Mapping[str, str] = {
     "mean-image": "the mean public image",
     "nearest-public-image": "the nearest public image",
     "class-mean": "the mean public image of the class",
+    "random-public-image": "a random public image of the class",
     "chance": "chance",
     "owner-share": "always the largest client",
     "other-optimum": "another client's optimal model",
@@ -186,6 +187,7 @@ FINDINGS: Mapping[str, str] = {
     "lpips": "{who} reconstructs training images with a perceptual distance (LPIPS) of {score} (0 = identical).",
     "class_ssim": "{who} reconstructs an image of each class with an SSIM of {score}.",
     "class_psnr": "{who} reconstructs an image of each class with a PSNR of {score}.",
+    "class_recognised": "{who} reconstructs an image of each class, of which {score} are recognised.",
     "label_error": "{who} infers the label counts with an error of {score}.",
     "label_accuracy": "{who} infers {score} of the labels correctly.",
     "values_recovered": "{who} recovers {score} of the values of training records.",
@@ -222,13 +224,13 @@ METRIC_NAMES: Mapping[str, str] = {
     "tpr_at_1pct_fpr": f"TPR at 1{units.GLUE}% FPR", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS",
     "tpr_at_0p1pct_fpr": f"TPR at 0.1{units.GLUE}% FPR",
     "mse": "mean squared error", "class_ssim": "SSIM of classes", "class_psnr": "PSNR of classes", "zest": "Zest",
-    "rec": "recognisable images", "retrieval": "identified images",
+    "rec": "recognisable images", "retrieval": "identified images", "class_recognised": "recognised classes",
 }  # fmt: skip
 # Of what the score of one client is a share.
 SHARE_OF: Mapping[str, str] = {
     "accuracy": "records", "within_tolerance": "records", "tpr_at_1pct_fpr": "members",
     "tpr_at_0p1pct_fpr": "members", "rec": "images",
-    "retrieval": "images", "label_accuracy": "labels",
+    "retrieval": "images", "label_accuracy": "labels", "class_recognised": "classes",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from fedxray.attacks.floors import (
     Marginals,
     MeanImage,
     NearestPublicImage,
+    RandomPublicImage,
     rounded_to,
 )
 from fedxray.audit import catalog
@@ -188,3 +189,17 @@ def test_the_mean_of_a_class_or_of_all_where_a_class_has_no_public_image() -> No
     assert own.tensors["inputs"][2].abs().max() == 0
     with pytest.raises(Refused, match="public records"):
         ClassMean().run(view_with(linear([[0.0]]), space).without_messages(), generator=fork(0))
+
+
+def test_a_random_public_image_is_one_of_its_class_and_every_one_is_drawn() -> None:
+    """Of classes with two, one and no public image."""
+    x = torch.tensor([0.2, 0.4, 0.9]).reshape(3, 1, 1, 1).expand(3, *IMAGE)
+    space = Space(kind="image", shape=IMAGE, target="classification", classes=("a", "b", "c"))
+    view = view_with(linear([[0.0]]), space, public_records=Records(x, torch.tensor([0, 0, 1]))).without_messages()
+    drawn = [RandomPublicImage().run(view, generator=fork(seed)) for seed in range(40)]
+    shades = torch.stack([one.tensors["inputs"][:, 0, 0, 0] for one in drawn])
+    assert [sorted({round(float(value), 1) for value in column}) for column in shades.T] == [
+        [0.2, 0.4], [0.9], [0.2, 0.4, 0.9],
+    ]  # fmt: skip
+    again = RandomPublicImage().run(view, generator=fork(3)).tensors
+    assert again["labels"].tolist() == [0, 1, 2] and torch.equal(again["inputs"], drawn[3].tensors["inputs"])

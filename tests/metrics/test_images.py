@@ -26,6 +26,7 @@ from fedxray.metrics.images import (
     class_image_scores,
     from_arrays,
     image_scores,
+    nearest_class,
     psnr_awa,
     psnr_curious,
     ssim_awa,
@@ -152,7 +153,8 @@ def test_a_class_is_held_against_each_of_its_images() -> None:
     """Class 0 has two images, class 2 one, class 1 none: the mean within a class comes before that over classes."""
     truth, classes = drawn(3), torch.tensor([0, 2, 0])
     guess = drawn(3, seed=1)
-    found = class_image_scores(guess, torch.tensor([0, 1, 2]), truth, classes).means
+    known = drawn(4, seed=2), torch.tensor([0, 1, 2, 2])
+    found = class_image_scores(guess, torch.tensor([0, 1, 2]), truth, classes, known).means
 
     def expected(measure: object) -> float:
         pair = [float(measure(guess[[label]], truth[[place]])) for label, place in ((0, 0), (0, 2), (2, 1))]  # type: ignore[operator]
@@ -160,11 +162,35 @@ def test_a_class_is_held_against_each_of_its_images() -> None:
 
     assert found["class_ssim"] == pytest.approx(expected(imaging.ssim), rel=1e-5)
     assert found["class_psnr"] == pytest.approx(expected(imaging.psnr), rel=1e-5)
-    turned = class_image_scores(guess[[2, 0, 1]], torch.tensor([2, 0, 1]), truth[[1, 2, 0]], classes[[1, 2, 0]])
+    turned = class_image_scores(guess[[2, 0, 1]], torch.tensor([2, 0, 1]), truth[[1, 2, 0]], classes[[1, 2, 0]], known)
     assert turned.means == pytest.approx(found)
-    assert class_image_scores(guess, torch.tensor([3, 4, 5]), truth, classes).means == {}
-    doubled = class_image_scores(guess, torch.tensor([0, 1, 2]), truth.repeat(2, 1, 1, 1), classes.repeat(2))
+    assert class_image_scores(guess, torch.tensor([3, 4, 5]), truth, classes, known).means == {}
+    doubled = class_image_scores(guess, torch.tensor([0, 1, 2]), truth.repeat(2, 1, 1, 1), classes.repeat(2), known)
     assert doubled.means == pytest.approx(found)  # more images of a class help no guess
+
+
+def test_the_nearest_images_of_all_clients_vote_on_the_class() -> None:
+    """Against a vote by hand, and on images whose neighbours are known."""
+    known, images = drawn(40), drawn(9, seed=1)
+    classes = torch.arange(40) % 4
+    for image, shown in zip(images, nearest_class(images, known, classes).tolist(), strict=True):
+        order = sorted(range(40), key=lambda place: float((known[place] - image).square().sum()))[:5]
+        near = [int(classes[place]) for place in order]
+        assert shown == max(dict.fromkeys(near), key=near.count)  # of equally many the nearest
+    flat = torch.tensor([0.0, 0.1, 0.9, 1.0, 1.1]).reshape(5, 1, 1, 1)
+    assert nearest_class(flat, flat, torch.tensor([0, 0, 1, 1, 1])).tolist() == [1] * 5  # five neighbours: all of them
+    assert nearest_class(flat[:1], flat[:2], torch.tensor([3, 5])).tolist() == [3]  # a tie: the nearest
+    assert nearest_class(flat[:1] * torch.nan, flat, torch.tensor([0] * 5)).tolist() == [-1]
+    order = torch.randperm(40, generator=fork(0))
+    assert torch.equal(nearest_class(images, known[order], classes[order]), nearest_class(images, known, classes))
+
+
+def test_recognised_classes_are_those_that_the_client_has() -> None:
+    """Classes 0 and 2 are held; the guess of 0 looks like 0, that of 2 like 1."""
+    shades = torch.tensor([0.0, 0.5, 1.0]).reshape(3, 1, 1, 1).expand(3, 1, 11, 11)
+    known = shades.repeat_interleave(5, 0), torch.arange(3).repeat_interleave(5)
+    scores = class_image_scores(shades[[0, 1, 1]], torch.arange(3), shades[[0, 2]], torch.tensor([0, 2]), known)
+    assert scores.means["class_recognised"] == 0.5
 
 
 # Variants of papers
