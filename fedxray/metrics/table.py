@@ -98,7 +98,9 @@ METRICS: dict[str, Metric] = {
     "retrieval": _up(
         "images", 0.05, "share of guesses that are nearer to their original than to up to 999 other images"
     ),
-    "lpips": _down("images", 0.05, "learned perceptual distance (AlexNet)"),
+    "lpips": _down(
+        "images", 0.05, "learned perceptual distance (AlexNet, whose last maps are 1 x 1 for images of 32 pixels)"
+    ),
     "class_ssim": _up(
         "class-images",
         0.05,

@@ -292,6 +292,12 @@ def picture(path: Path) -> Tensor:
         return torch.from_numpy(np.array(opened.convert("RGB"))).permute(2, 0, 1)[None].float() / 255
 
 
+@pytest.mark.parametrize(("side", "last"), [(32, 1), (64, 3), (128, 7)])
+def test_the_last_maps_of_small_images_have_one_value(network: Lpips, side: int, last: int) -> None:
+    """So LPIPS at 32 pixels sees nothing of where things are in the last layers, as texts state."""
+    assert network._features(images(1, side))[-1].shape[2:] == (last, last)
+
+
 def test_the_reference_distances_come_out(data_folder: Path) -> None:
     real = from_arrays(lpips_weights(data_folder / PLACE))
     first, near, far = (picture(data_folder / "lpips" / f"{name}.png") for name in ("ex_ref", "ex_p1", "ex_p0"))

@@ -79,6 +79,41 @@ def test_figure_5_varies_clients_of_sixteen_images(model: str, clients: int) -> 
     assert attack["grants"] == ["recipe", "examples", "label-counts"] and "own_share" not in attack
 
 
+def test_networks_are_compared_on_four_photos_of_each_client_at_full_width() -> None:
+    small = {row: plan for _, row, plan in plans(SMALL, "curious-clients")}
+    for clients in (2, 4, 8):
+        rows = [small[f"{model}-{clients}-4photos"] for model in ("lenet", "resnet9", "resnet18")]
+        residual = [{"name": name, "stem": "curious-small"} for name in ("resnet9", "resnet18")]
+        assert [plan["model"] for plan in rows] == [{"name": "lenet"}, *residual]
+        assert all({**plan, "model": None} == {**rows[0], "model": None} for plan in rows)
+        assert rows[0]["data"]["sizes"] == [4] and rows[0]["data"]["clients"] == clients
+    at_128 = small["resnet9-2-4photos-128px"]
+    assert (at_128["model"], at_128["data"]["size"]) == ({"name": "resnet9"}, 128)  # the authors' network
+    assert at_128["attack"][0]["latent"] == 4
+
+
+def test_larger_networks_are_compared_at_equal_numbers_of_clients() -> None:
+    pairs = {one.rows for one in find("curious-clients").differences if one.rows and one.expected == "above"}
+    across = {rows for rows in pairs if rows[0].split("-")[0] != rows[1].split("-")[0]}
+    assert len(across) == 9 and all(left.split("-")[1:] == right.split("-")[1:] for left, right in across)
+    assert ("lenet-2-4photos", "resnet18-2-4photos") in across
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("curious-clients", {"lenet-32", "resnet9-8-4photos", "resnet18-4-4photos"}),
+        ("curious-batch-and-steps", {"4-clients-batch-128", "4-clients-steps-8"}),
+        ("curious-restoration", {"imagenet-4"}),
+        ("curious-uneven", {"4-uneven", "4-even"}),
+        ("curious-inversion-lr", {"4-clients"}),
+        ("curious-upper-bound", {"8-clients-steps-8"}),
+    ],
+)
+def test_small_scales_have_more_than_two_clients(name: str, rows: set[str]) -> None:
+    assert rows <= set(find(name).chosen_rows((), SMALL))
+
+
 def test_figure_6_varies_images_and_steps_separately() -> None:
     for _, row, plan in plans(PAPER, "curious-batch-and-steps"):
         clients, _, what, number = row.split("-")
