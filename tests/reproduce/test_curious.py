@@ -87,6 +87,8 @@ def test_networks_are_compared_on_four_photos_of_each_client_at_full_width() -> 
         assert [plan["model"] for plan in rows] == [{"name": "lenet"}, *residual]
         assert all({**plan, "model": None} == {**rows[0], "model": None} for plan in rows)
         assert rows[0]["data"]["sizes"] == [4] and rows[0]["data"]["clients"] == clients
+    steps = {"photos" in row: plan["attack"][0]["steps"] for row, plan in small.items()}
+    assert steps == {True: 100, False: 200}
     at_128 = small["resnet9-2-4photos-128px"]
     assert (at_128["model"], at_128["data"]["size"]) == ({"name": "resnet9"}, 128)  # the authors' network
     assert at_128["attack"][0]["latent"] == 4
