@@ -25,8 +25,9 @@ find the same.
 Where we differ: the authors neither subtract the own contribution nor set their own images aside, their labels are the
 true ones in the true order, and their latent images have a quarter of the resolution (`latent = 4`, suited to 128
 pixels). The distance is divided by the squared norm of the reply, which does not change Adam's steps; the best iterate
-is kept, not the last, and its pixels are clipped. The attack also works for a server under secure aggregation, which
-has nothing to subtract, and on single replies.
+is kept, not the last, and its pixels are clipped; images are scored as enlarged in the attack (the authors score
+latent images enlarged by repeating pixels). The attack also works for a server under secure aggregation, which has
+nothing to subtract, and on single replies.
 """
 
 from __future__ import annotations
