@@ -51,6 +51,7 @@ def split(
     holdout: float = 0.1,
     public: float = 0.1,
     limit: int | None = None,
+    distinct_classes: bool = False,
     subject_holdout: float = 0.0,
     seed: int,
     **options: Any,
@@ -58,9 +59,10 @@ def split(
     """Divide a data set among clients.
 
     `holdout` is the share of each client's records that is never trained on, `public` the share of all records that
-    goes to no client, `limit` the largest number of training records of a client. Where records have subjects, both are
-    shares of the people, and `subject_holdout` is the share of every person's records that is set aside. `options` are
-    those of the partition.
+    goes to no client, `limit` the largest number of training records of a client; with `distinct_classes` it is exact,
+    and a client has one record of each of as many classes. Where records have subjects, both are shares of the people,
+    and `subject_holdout` is the share of every person's records that is set aside. `options` are those of the
+    partition.
     """
     clients = whole_number("clients", clients)
     shares = share("holdout", holdout), share("public", public), share("subject_holdout", subject_holdout)
@@ -70,6 +72,8 @@ def split(
         raise BadInput("subject_holdout", expected="data with a subject", got=subject_holdout, remedy=remedy)
     if limit is not None:
         whole_number("limit", limit)
+    if distinct_classes:
+        _check_distinct(dataset, limit)
     if USE in dataset.raw:
         return _as_used(dataset, clients, partition, limit)
     least = 2 if shares[0] > 0 else 1
@@ -77,7 +81,11 @@ def split(
     common, rest = _take_public(len(drawn), shares[1], seed)
     task = Division(dataset=dataset, members=drawn[rest], clients=clients, least=least, seed=seed)
     parts = _divide(partition, task, options)
-    train, held = _take_holdout(parts, shares[0], limit if subject is None else None, seed)
+    train, held = _take_holdout(parts, shares[0], seed)
+    if distinct_classes:
+        train = tuple(_of_distinct_classes(dataset, part, limit, client) for client, part in enumerate(train))
+    elif subject is None:
+        train = tuple(part[:limit] for part in train)
     divided = Split(train=train, holdout=held, public=drawn[common])
     if subject is not None:
         divided = _with_all_records(divided, subject, limit, shares[2], seed)
@@ -173,9 +181,7 @@ def _holdout_size(count: int, holdout: float) -> int:
     return min(max(round(holdout * count), 1), count - 1) if holdout > 0 else 0
 
 
-def _take_holdout(
-    parts: list[Tensor], holdout: float, limit: int | None, seed: int
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+def _take_holdout(parts: list[Tensor], holdout: float, seed: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Training and held-out records of every client; a record held out by one is trained on by none."""
     ordered = [part[permutation(len(part), fork(seed, "split", "client", client))] for client, part in enumerate(parts)]
     taken = torch.zeros(1 + max(int(part.max()) for part in parts), dtype=torch.bool, device="cpu")  # by record
@@ -185,12 +191,35 @@ def _take_holdout(
         size = min(_holdout_size(len(order), holdout), len(free))
         held.append(free[len(free) - size :])
         taken[held[-1]] = True
-    train = [order[~taken[order]][:limit] for order in ordered]
+    train = [order[~taken[order]] for order in ordered]
     for client, part in enumerate(train):
         if len(part) == 0:
             expected, remedy = "a training record for every client", "Use fewer clients or a smaller holdout."
             raise BadInput("holdout", expected=expected, got=f"none for client {client}", remedy=remedy)
     return tuple(train), tuple(held)
+
+
+def _check_distinct(dataset: Dataset, limit: int | None) -> None:
+    """Refuse distinct classes without a number of records, and for data without classes, with subjects or uses."""
+    trouble = {
+        "no limit": limit is None,
+        f"a {dataset.space.target} target": dataset.space.target != "classification",
+        "data with a subject": dataset.subject is not None,
+        "records with a stated use": USE in dataset.raw,
+    }
+    for got in (words for words, is_so in trouble.items() if is_so):
+        expected, remedy = "classes, a limit, and neither subjects nor stated uses", "Leave distinct_classes out."
+        raise BadInput("distinct_classes", expected=expected, got=got, remedy=remedy)
+
+
+def _of_distinct_classes(dataset: Dataset, records: Tensor, limit: int | None, client: int) -> Tensor:
+    """The first record of each class among a client's records [n], in their order, `limit` of them."""
+    classes, first = np.unique(dataset.y[records].numpy(), return_index=True)
+    if limit is None or len(classes) < limit:
+        expected = f"at least {limit} classes among the training records of every client"
+        got, remedy = f"{len(classes)} of client {client}", "Use a smaller limit, fewer clients or another partition."
+        raise BadInput("distinct_classes", expected=expected, got=got, remedy=remedy)
+    return records[torch.from_numpy(np.sort(first)[:limit])]
 
 
 def client_names(dataset: Dataset, partition: str, parts: Sequence[Tensor], column: object = None) -> tuple[str, ...]:

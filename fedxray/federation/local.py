@@ -91,6 +91,7 @@ class LocalState:
     params: dict[str, Tensor]
     velocity: dict[str, Tensor]  # empty without momentum, or before the first step
     buffers: dict[str, Tensor]
+    moved: dict[str, Tensor] | None = None  # sum of all steps so far, where it is wanted
 
 
 def local_update(
@@ -105,6 +106,7 @@ def local_update(
     keep_graph: bool = False,
     segment: int | None = None,
     negated: bool = False,
+    summed: bool = False,
 ) -> LocalResult:
     """Run the local steps from `start`, one for each batch, and return the reply of the client.
 
@@ -113,12 +115,15 @@ def local_update(
     to the batches and `start`; with `segment` at most that number of steps is in the graph at a time, and all but the
     last segment are computed twice. With `negated` the reply of FedSGD is the gradient itself, not minus it.
 
-    The update is always measured from `start`, the model that was sent, even where a defence changes what came in.
+    The update is always measured from `start`, the model that was sent, even where a defence changes what came in. It
+    is end minus start, which is what a receiver of the weights can compute: small steps on large weights are lost in
+    rounding. With `summed` it is the sum of the steps, which is exact to the rounding of the steps themselves.
     """
     source = generator if generator is not None else torch.Generator(device="cpu")
     origin = entered(hooks, start, source)
     params = origin if keep_graph else each(torch.detach, origin)
-    state = LocalState(params=params, velocity={}, buffers=dict(buffers))
+    moved = subtract(origin, start) if summed else None  # not 0 where a defence changes what came in
+    state = LocalState(params=params, velocity={}, buffers=dict(buffers), moved=moved)
     work = _Round(origin=origin, recipe=recipe, evaluate=evaluate, hooks=hooks, source=source, states=[None, None])
     if recipe.kind == "gradient":
         for batch in batches:  # fedsgd: one batch with all examples, and no step of the client itself
@@ -135,7 +140,8 @@ def local_update(
         batches = rest  # the last segment is differentiated first, so its graph is kept
     state = work.steps(state, batches, keep_graph)
     with torch.enable_grad():
-        return _reply(subtract(state.params, start), state.params, state.buffers, hooks, source)
+        update = subtract(state.params, start) if state.moved is None else dict(state.moved)
+        return _reply(update, state.params, state.buffers, hooks, source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,10 +209,12 @@ class _Round:
                     gradient = {
                         name: recipe.momentum * state.velocity[name] + value for name, value in gradient.items()
                     }
+                step = partial(_step, gradient=gradient, rate=recipe.learning_rate, active=batch.active)
                 state = LocalState(
-                    params=_step(state.params, gradient, recipe.learning_rate, batch.active),
+                    params=step(state.params),
                     velocity=gradient if recipe.momentum else {},
                     buffers=buffers,
+                    moved=None if state.moved is None else step(state.moved),
                 )
         return state
 
@@ -219,16 +227,20 @@ def _steps_twice(work: _Round, state: LocalState, batches: Sequence[Batch]) -> L
         given = iter(tensors)
         params = {name: next(given) for name in state.params}
         velocity = {name: next(given) for name in state.velocity}
+        moved = None if state.moved is None else {name: next(given) for name in state.moved}
         x, y = ([next(given) for _ in range(steps)] for _ in range(2))
         repeated = [replace(batch, x=x[step], y=y[step]) for step, batch in enumerate(batches)]
-        end = work.steps(LocalState(params=params, velocity=velocity, buffers=state.buffers), repeated, keep_graph)
-        return *end.params.values(), *end.velocity.values(), *end.buffers.values()
+        begin = LocalState(params=params, velocity=velocity, buffers=state.buffers, moved=moved)
+        end = work.steps(begin, repeated, keep_graph)
+        return *end.params.values(), *end.velocity.values(), *(end.moved or {}).values(), *end.buffers.values()
 
     inputs = [*(batch.x for batch in batches), *(batch.y for batch in batches)]
-    results = iter(checkpointed(run, [*state.params.values(), *state.velocity.values(), *inputs]))
+    carried = [*state.params.values(), *state.velocity.values(), *(state.moved or {}).values()]
+    results = iter(checkpointed(run, [*carried, *inputs]))
     return LocalState(
         params={name: next(results) for name in state.params},
         velocity={name: next(results) for name in (state.params if work.recipe.momentum else ())},
+        moved=None if state.moved is None else {name: next(results) for name in state.moved},
         buffers={name: next(results).detach() for name in state.buffers},
     )
 

@@ -34,7 +34,7 @@ from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import distance_to, squares
 from fedxray.attacks.inversion.dlg import UNIT, Unit, first_tensor, unit_size
 from fedxray.attacks.inversion.layer_weights import layers_of, ramps
-from fedxray.attacks.inversion.problem import ImageInversion, Start
+from fedxray.attacks.inversion.problem import DecayName, ImageInversion, Start
 from fedxray.attacks.observations import AtOrAll, observation_at
 from fedxray.optim import MOST_RATE, Adam, Method, SignedAdam, Stairs, restarts
 from fedxray.params import Params
@@ -58,6 +58,9 @@ class Agic(ImageInversion):
     optimiser: Literal["signed", "adam"] = setting(
         "signed", "Adam on the sign of the gradient with a falling learning rate, or plain Adam."
     )
+    decay: DecayName | None = setting(
+        None, f"{problem.DECAY} Default: in stairs with the signed optimiser, constant with plain Adam."
+    )
     total_variation: float = setting(1e-4, problem.TOTAL_VARIATION, least=0)
     match: Literal["cosine", "l2"] = setting(
         "cosine", "Distance per layer: one minus the cosine, or the squared difference."
@@ -70,8 +73,9 @@ class Agic(ImageInversion):
     def method(self) -> Method:
         """Return Adam on signs with falling steps, or plain Adam."""
         if self.optimiser == "adam":
-            return Adam(steps=self.steps, lr=self.learning_rate)
-        return SignedAdam(steps=self.steps, lr=self.learning_rate, decay=Stairs())
+            return Adam(steps=self.steps, lr=self.learning_rate, decay=problem.DECAYS[self.decay or "none"])
+        decay = Stairs() if self.decay is None else problem.DECAYS[self.decay]
+        return SignedAdam(steps=self.steps, lr=self.learning_rate, decay=decay)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""

@@ -20,8 +20,9 @@ Inputs are sought whose replayed update equals the observed one, with different 
 Where we differ, or where the paper does not say:
     - Differences are measured in learning rates of the client (`unit = "rate"`). As sent (`unit = "sent"`, the paper)
       they are so small that the epsilon of Adam may slow it down.
-    - Inputs stay in the valid range (`box`); the iterate with the smallest unweighted sum is kept, which is also the
-      reported loss (`keep = "last"`: the last one).
+    - Inputs stay in the valid range (`box`). The reported loss is the unweighted sum, which can be compared between
+      weights but is not what is descended on: the last iterate is returned, as in the paper, unless keep = "best".
+    - `decay` and `total_variation` are ours: a constant step of 0.1 leaves the last iterates noisy.
     - An error relative to zero is undefined, such as that of the mean of a softmax head: see layer_weights.py.
     - A client known to keep its batches (shuffle "once" or "never") is replayed exactly over all epochs.
     - All settings start from the same inputs, so that a search compares weights and not starts.
@@ -45,13 +46,14 @@ from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import squares
 from fedxray.attacks.inversion.dlg import UNIT, Unit, first_tensor, unit_size
 from fedxray.attacks.inversion.layer_weights import Aim, Layer, Undefined, aim_moments, furthest, layers_of, ramps
-from fedxray.attacks.inversion.problem import ImageInversion, Start
+from fedxray.attacks.inversion.problem import DecayName, ImageInversion, Start
 from fedxray.attacks.inversion.replay import BatchNorm, Replay, pulled, segment_length
 from fedxray.attacks.observations import At, examples_behind, observation_at
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.optim import MOST_RATE, Adam, Keep, Loss, Method, Outcome, Project, Restarts, Tensors, minimise, restarts
 from fedxray.params import Params, add, scaled
+from fedxray.priors import total_variation
 from fedxray.progress import Report
 from fedxray.settings import setting
 
@@ -199,17 +201,21 @@ class Match:
     weights: AwaWeights
     size: float
     undefined: Undefined
+    smoothness: float = 0.0  # weight of the total variation
 
     def __call__(self, point: dict[str, Tensor]) -> Tensor:
         """Return the unweighted loss with the gradient of the weighted one: the former is comparable between weights.
 
-        Weights are constants in the gradient, although the guess decides which layers are enhanced.
+        Weights are constants in the gradient, although the guess decides which layers are enhanced. The penalty on
+        total variation enters the gradient alone too.
         """
         update = self.work.client.update(point["inputs"], self.labels)
         parts = squares(update, self.work.aim)
         counts = self.tensor_weights(update)
         squared = torch.stack([parts[name] for name in counts]) / self.size**2  # [tensors]
         weighted = (squared * squared.new_tensor(list(counts.values()))).sum()
+        if self.smoothness:
+            weighted = weighted + self.smoothness * total_variation(point["inputs"])
         return weighted - weighted.detach() + squared.detach().sum()
 
     def ends(self) -> dict[str, float]:
@@ -303,7 +309,11 @@ class Awa(ImageInversion):
     unit: Unit = setting("rate", f"{UNIT}.")
     start: Start = setting("uniform", problem.START)
     box: bool = setting(True, problem.BOX)
-    keep: Literal["best", "last"] = setting("best", problem.KEEP)
+    decay: DecayName = setting("none", problem.DECAY)
+    total_variation: float = setting(0.0, problem.TOTAL_VARIATION, least=0)
+    keep: Literal["best", "last"] = setting(
+        "last", "Which iterate is returned: the last one, or the one with the lowest unweighted loss."
+    )
     epoch: int = setting(
         1,
         "Epoch that is replayed where the round has several epochs of reshuffled batches; no effect otherwise.",
@@ -322,7 +332,10 @@ class Awa(ImageInversion):
     )
 
     def check_settings(self) -> None:
-        """Refuse too many stages, and several restarts of an attack that is stored or stopped early."""
+        """Refuse too many or decaying stages, and several restarts of an attack that is stored or stopped early."""
+        if self.kept_every is not None and self.decay != "none":
+            remedy = "Leave kept_every out: a shorter descent has other steps than the first part of a longer one."
+            raise BadInput("decay", expected="none, with kept_every", got=self.decay, remedy=remedy)
         if self.give_up is not None and not (self.give_up[0] >= 1 and self.give_up[1] >= 0):
             expected = "at least 1 step, and a loss of at least 0"
             raise BadInput("give_up", expected=expected, got=list(self.give_up), remedy="Leave it out.")
@@ -335,8 +348,8 @@ class Awa(ImageInversion):
             raise BadInput("restarts", expected="1, with kept_every or give_up", got=self.restarts, remedy=remedy)
 
     def method(self) -> Adam:
-        """Return the optimiser of the paper."""
-        return Adam(steps=self.steps, lr=self.learning_rate)
+        """Return the optimiser of the paper, with a decaying step where asked."""
+        return Adam(steps=self.steps, lr=self.learning_rate, decay=problem.DECAYS[self.decay])
 
     def needs(self) -> tuple[Need, ...]:
         """List the needs of an image inversion, and the epoch that is replayed."""
@@ -381,8 +394,8 @@ class Awa(ImageInversion):
         layers = layers_of(view.model, work.aim)
         ramp = ramps(layers, {kind: getattr(weights, f"q_{kind}") for kind in RAMPED})
         seen = aim_moments(work.aim, work.client.start, layers)
-        match = Match(work=work, labels=labels, layers=layers, ramp=ramp, seen=seen,
-                      weights=weights, size=size, undefined=self.undefined)  # fmt: skip
+        match = Match(work=work, labels=labels, layers=layers, ramp=ramp, seen=seen, weights=weights, size=size,
+                      undefined=self.undefined, smoothness=self.total_variation)  # fmt: skip
         taken = {"case": facts["case"], "epoch": work.epoch, **match.ends(), "q_enhance": weights.q_enhance}
         taken |= {"p_mean": weights.p_mean, "p_var": weights.p_var}
         facts["taken"] = {name: value for name, value in taken.items() if value is not None}

@@ -36,12 +36,13 @@ from fedxray.attacks.base import Attack, Context, Need, any_update, classificati
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.distance import squared_l2
-from fedxray.attacks.inversion.problem import ImageInversion, Start
+from fedxray.attacks.inversion.problem import DecayName, ImageInversion, Start
 from fedxray.attacks.inversion.replay import BatchNorm
 from fedxray.attacks.labels.idlg import LabelsIdlg
 from fedxray.attacks.observations import examples_behind, known_examples, observation_at
 from fedxray.optim import MOST_RATE, Adam, Lbfgs, Method, restarts
 from fedxray.params import Params, scaled
+from fedxray.priors import total_variation
 from fedxray.seeds import fork, normal_like
 from fedxray.settings import setting
 
@@ -85,6 +86,8 @@ class Dlg(ImageInversion):
         None, f"{problem.LEARNING_RATE} Default: 1, or 0.1 with reading song.", above=0, most=MOST_RATE
     )
     unit: Unit | None = setting(None, f'{UNIT}. Default: "length", or "sent" with reading song.')
+    decay: DecayName = setting("none", problem.DECAY)
+    total_variation: float = setting(0.0, problem.TOTAL_VARIATION, least=0)
     start: Start = setting("normal", problem.START)
     box: bool = setting(False, problem.BOX)
     labels: Attack = setting(
@@ -98,7 +101,10 @@ class Dlg(ImageInversion):
         variant = VARIANTS[self.reading]
         steps = variant.steps if self.steps is None else self.steps
         rate = variant.learning_rate if self.learning_rate is None else self.learning_rate
-        return Lbfgs(steps=steps, lr=rate, reach=REACH) if self.reading == "zhu" else Adam(steps=steps, lr=rate)
+        decay = problem.DECAYS[self.decay]
+        if self.reading == "zhu":
+            return Lbfgs(steps=steps, lr=rate, reach=REACH, decay=decay)
+        return Adam(steps=steps, lr=rate, decay=decay)
 
     def needs(self) -> tuple[Need, ...]:
         """List images with classes, an update, its recipe and its number of examples; in reading "song" labels too."""
@@ -121,7 +127,7 @@ class Dlg(ImageInversion):
             draws = [fork(context.generator, "labels", number) for number in range(self.restarts)]
             starts = [start | {"scores": normal_like(blank, draw)} for start, draw in zip(starts, draws, strict=True)]
         unit = self.unit or VARIANTS[self.reading].unit
-        loss = matching_loss(view, observation, examples, labels, unit, self.batch_norm)
+        loss = matching_loss(view, observation, examples, labels, unit, self.batch_norm, self.total_variation)
         box = problem.into_the_box(view, like)  # of the inputs only: logits have no range
         project = (lambda point: {**point, **box({"inputs": point["inputs"]})}) if self.box else None
         tried = restarts(loss, starts, self.method(), report=context.report, project=project, what=self.name)
@@ -130,11 +136,18 @@ class Dlg(ImageInversion):
 
 
 def matching_loss(
-    view: View, observation: Observation, examples: int, labels: Tensor | None, unit: Unit, batch_norm: BatchNorm
+    view: View,
+    observation: Observation,
+    examples: int,
+    labels: Tensor | None,
+    unit: Unit,
+    batch_norm: BatchNorm,
+    smoothness: float = 0.0,
 ) -> Callable[[dict[str, Tensor]], Tensor]:
     """Return the squared difference between the update of a guess and the observed one, as a loss.
 
-    Without labels [examples] the guess holds class logits called "scores" [examples, classes].
+    Without labels [examples] the guess holds class logits called "scores" [examples, classes]. `smoothness` is the
+    weight of the total variation.
     """
     client, aim = problem.replayed(view, observation, examples, batch_norm)
     size = unit_size(unit, aim, view, observation)
@@ -142,7 +155,8 @@ def matching_loss(
 
     def loss(point: dict[str, Tensor]) -> Tensor:
         y = torch.softmax(point["scores"], -1) if labels is None else labels
-        return squared_l2(scaled(client.update(point["inputs"], y), 1 / size), goal)
+        distance = squared_l2(scaled(client.update(point["inputs"], y), 1 / size), goal)
+        return distance + smoothness * total_variation(point["inputs"]) if smoothness else distance
 
     return loss
 

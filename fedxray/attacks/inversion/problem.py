@@ -28,7 +28,7 @@ from fedxray.defences.base import Hooks, KnownDefence, Work
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
 from fedxray.models.inspect import batch_norm_layers
-from fedxray.optim import Keep, Outcome, Project, Restarts
+from fedxray.optim import Constant, Cosine, Decay, Keep, Outcome, Project, Restarts
 from fedxray.params import Params, scaled
 from fedxray.priors import clip
 from fedxray.seeds import fork, normal_like, permutation, uniform_like
@@ -37,6 +37,7 @@ from fedxray.settings import setting
 # Sentences of settings that several attacks share.
 STEPS = "Optimisation steps."
 LEARNING_RATE = "Learning rate of the optimiser."
+DECAY = "Learning rate over the steps: constant, or falling to 0 by a cosine."
 TOTAL_VARIATION = "Weight of the total variation penalty; larger values give smoother images."
 MATCH = "Distance between the replayed and the observed update."
 RESTARTS = "Number of random initialisations; the result with the lowest attack loss is kept."
@@ -46,6 +47,8 @@ KEEP = "Which iterate is returned: the last one, or the one with the lowest atta
 LABELS = "Label attack used where neither labels nor label counts are granted."
 BATCH_NORM = "Statistics used to replay BatchNorm: those of the batch, or the running ones."
 
+DecayName = Literal["none", "cosine"]
+DECAYS: Mapping[DecayName, Decay] = {"none": Constant(), "cosine": Cosine()}
 # Standard normal in the space of the model's inputs; uniform over valid inputs; or around their middle.
 Start = Literal["normal", "uniform", "grey"]
 AROUND_GREY = 0.1  # standard deviation of the start around mid-grey, as a share of the range

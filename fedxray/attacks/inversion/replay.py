@@ -123,6 +123,7 @@ class Replay:
                 keep_graph=True,
                 segment=self.segment if self.hooks is IDENTITY else None,
                 negated=self.negated,
+                summed=True,
             )
         if self.weights is None:
             return result.update
