@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,6 +91,42 @@ def test_a_larger_limit_keeps_the_records_of_a_smaller_one() -> None:
         assert torch.equal(few, many[:10])
         assert torch.equal(held, held_again)
     assert small.dropped == large.dropped + 90
+
+
+@given(clients=st.integers(1, 4), limit=st.integers(1, 5), seed=st.integers(0, 2**31))
+def test_distinct_classes_are_the_first_of_each_in_the_same_order(clients: int, limit: int, seed: int) -> None:
+    dataset = labelled(300, classes=6)
+    plain, distinct = (
+        split(dataset, clients=clients, seed=seed, limit=most, distinct_classes=most is not None)
+        for most in (None, limit)
+    )
+    check_disjoint(dataset, distinct)
+    assert torch.equal(plain.public, distinct.public)
+    for order, chosen, held, held_again in zip(
+        plain.train, distinct.train, plain.holdout, distinct.holdout, strict=True
+    ):
+        expected: dict[int, int] = {}
+        for record in order.tolist():  # by hand: the first of every class
+            expected.setdefault(int(dataset.y[record]), record)
+        assert chosen.tolist() == list(expected.values())[:limit]
+        assert torch.equal(held, held_again)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"limit": None}, "no limit"),
+        ({"limit": 4}, "at least 4 classes among the training records of every client, got 3 of client 0"),
+    ],
+)
+def test_distinct_classes_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        split(labelled(60, classes=3), clients=2, distinct_classes=True, seed=0, **settings)
+
+
+def test_distinct_classes_of_a_regression_are_refused() -> None:
+    with pytest.raises(BadInput, match="distinct_classes: expected classes"):
+        split(load("medical", seed=0), clients=2, limit=2, distinct_classes=True, seed=0)
 
 
 def test_dirichlet_is_uneven_for_small_alpha_and_even_for_large() -> None:

@@ -85,8 +85,9 @@ def test_a_linear_model_by_hand() -> None:
     torch.testing.assert_close(result.update["weight"], torch.tensor([[0.5 * 2 * 2 * 3.0, 0.5 * 2 * 2 * 1.0]]))
 
 
+@pytest.mark.parametrize("summed", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_can_be_differentiated_in_inputs_and_soft_labels(variant: dict[str, Any]) -> None:
+def test_can_be_differentiated_in_inputs_and_soft_labels(variant: dict[str, Any], summed: bool) -> None:
     recipe, model = recipe_of(**variant), network("smooth", torch.float64)
     schedule = draw_schedule(5, recipe, fork(1, "order"))
     source = fork(0, "x")
@@ -94,7 +95,8 @@ def test_can_be_differentiated_in_inputs_and_soft_labels(variant: dict[str, Any]
     y = torch.randn(5, CLASSES, generator=source, dtype=torch.float64, requires_grad=True)
 
     def update(inputs: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-        result = run(model, Records(inputs, torch.softmax(labels, -1)), schedule, recipe, keep_graph=True)
+        data = Records(inputs, torch.softmax(labels, -1))
+        result = run(model, data, schedule, recipe, keep_graph=True, summed=summed)
         return tuple(result.update.values())
 
     assert torch.autograd.gradcheck(update, (x, y), atol=1e-6)
@@ -126,6 +128,31 @@ def test_with_and_without_a_graph_the_update_is_the_same() -> None:
     with torch.no_grad():
         silent = run(model, data, schedule, recipe)
     assert all(torch.equal(plain.update[name], value) for name, value in silent.update.items())
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("kind", ["mlp", "norm"])
+def test_summed_steps_are_end_minus_start_within_rounding(kind: str, variant: dict[str, Any]) -> None:
+    recipe, model, data = recipe_of(**variant), network(kind, torch.float64), records(12, dtype=torch.float64)
+    schedule = draw_schedule(12, recipe, fork(0, "order"))
+    shifted = Hooks(incoming=lambda params, state, _: ({name: value + 0.5 for name, value in params.items()}, state))
+    for hooks in (Hooks(), shifted):
+        plain, summed = (run(model, data, schedule, recipe, hooks=hooks, summed=both) for both in (False, True))
+        assert relative_difference(summed.update, plain.update) < 1e-12
+        assert all(torch.equal(summed.buffers[name], value) for name, value in plain.buffers.items())
+
+
+def test_summed_steps_keep_what_the_difference_of_weights_loses() -> None:
+    """Scales of norm layers start at 1: in single precision a step of a millionth is hardly there."""
+    errors: dict[bool, list[float]] = {False: [], True: []}
+    for recipe in (recipe_of(learning_rate=2e-7), recipe_of(learning_rate=2e-7, epochs=2, momentum=0.9)):
+        schedule = draw_schedule(8, recipe, fork(0, "order"))
+        exact, _ = by_hand(network("norm", torch.float64), records(8, dtype=torch.float64), schedule, recipe)
+        for summed, by_layer in errors.items():
+            update = run(network("norm"), records(8), schedule, recipe, summed=summed).update
+            apart = update["1.weight"].double() - exact["1.weight"]
+            by_layer.append(float(apart.norm() / exact["1.weight"].norm()))
+    assert min(errors[False]) > 0.2 and max(errors[True]) < 1e-3, errors
 
 
 @pytest.mark.parametrize("kind", ["mlp", "norm", "dropout"])
@@ -294,7 +321,8 @@ def test_values_and_gradients_are_those_of_the_work_itself() -> None:
         (Recipe(batch_size=3, epochs=3, learning_rate=0.3, algorithm="fedprox", mu=0.4), False),
     ],
 )
-def test_a_round_in_segments_is_the_round(recipe: Recipe, norm: bool, segment: int) -> None:
+@pytest.mark.parametrize("summed", [False, True])
+def test_a_round_in_segments_is_the_round(recipe: Recipe, norm: bool, segment: int, summed: bool) -> None:
     model = small_net(torch.float64, norm=norm)
     x, _ = examples(8, torch.float64)
     y = torch.softmax(torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)), -1)
@@ -304,8 +332,9 @@ def test_a_round_in_segments_is_the_round(recipe: Recipe, norm: bool, segment: i
     def run(length: int | None) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[Tensor, ...]]:
         cut = [Batch(x=a, y=b) for a, b in zip(x.split(3), y.split(3), strict=True)] * 3
         found = local_update(
-            parameters_of(model), buffers_of(model), cut, recipe, evaluate, keep_graph=True, segment=length
-        )
+            parameters_of(model), buffers_of(model), cut, recipe, evaluate, keep_graph=True, segment=length,
+            summed=summed,
+        )  # fmt: skip
         loss = sum((value**2).sum() for value in found.update.values())
         return found.update, found.buffers, torch.autograd.grad(loss, (x, y))
 
