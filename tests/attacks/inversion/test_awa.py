@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import Evidence
+from fedxray.attacks.inversion.agic import Agic
 from fedxray.attacks.inversion.awa import LEAST_WEIGHT, PRESETS, Awa, AwaWeights, Match, case_of
 from fedxray.attacks.inversion.dlg import Dlg, matching_loss
 from fedxray.attacks.local_model.baselines import LastReturned
@@ -229,10 +231,41 @@ def test_all_settings_start_from_the_same_inputs() -> None:
     assert len(first) == 1
 
 
-def test_the_last_iterate_can_be_kept() -> None:
+def test_the_last_iterate_is_returned_unless_the_best_is_asked_for() -> None:
     view, _, _ = seen()
-    last = run(view, steps=30, keep="last", learning_rate=0.5)
-    assert last.facts["own_loss"] == [last.curve[-1]] and last.curve[-1] > min(last.curve)
+    last, best = (run(view, steps=30, learning_rate=0.5, **more) for more in ({}, {"keep": "best"}))
+    assert last.curve == best.curve and last.curve[-1] > min(last.curve)
+    assert last.facts["own_loss"] == [last.curve[-1]] and best.facts["own_loss"] == [min(best.curve)]
+
+
+def test_total_variation_is_in_the_slope_and_not_in_the_value() -> None:
+    view, _, y = seen()
+    slopes, values, guess = [], [], images(2, 4).requires_grad_()
+    for weight in (0.0, 0.5):
+        value = loss_of(view, y, total_variation=weight)({"inputs": guess})
+        slopes.append(torch.autograd.grad(value, guess)[0])
+        values.append(value.item())
+    down = guess[..., 1:, :] - guess[..., :-1, :]
+    across = guess[..., :, 1:] - guess[..., :, :-1]
+    penalty = torch.autograd.grad(0.5 * (down.abs().mean() + across.abs().mean()), guess)[0]
+    assert values[0] == values[1]
+    torch.testing.assert_close(slopes[1] - slopes[0], penalty, rtol=1e-3, atol=float(slopes[0].abs().max()) * 1e-5)
+
+
+@pytest.mark.parametrize("attack", [Awa, Dlg, Agic])
+def test_a_decaying_step_follows_half_a_cosine_to_nothing(attack: Any) -> None:
+    method = attack(steps=8, learning_rate=0.1, decay="cosine").method()
+    factors = [method.decay.factor(step, 8) for step in range(9)]
+    assert factors == pytest.approx([0.5 + 0.5 * math.cos(math.pi * step / 8) for step in range(9)])
+    assert attack(steps=8).method().decay != method.decay
+
+
+def test_a_decaying_step_ends_closer_than_a_constant_one() -> None:
+    """The last steps of a descent with a long constant step jump about."""
+    view, _, _ = seen()
+    settings: dict[str, Any] = {"steps": 60, "learning_rate": 0.3, "preset": "ramp"}
+    constant, decaying = (run(view, **settings, decay=decay) for decay in ("none", "cosine"))
+    assert decaying.curve[-1] < constant.curve[-1] and decaying.curve[-1] < 1.1 * min(decaying.curve)
 
 
 def test_weights_do_not_depend_on_the_scale_of_what_is_sent_but_the_loss_does() -> None:
@@ -263,7 +296,8 @@ def test_adams_epsilon_holds_back_what_is_matched_as_sent() -> None:
         {"preset": "case5"}, {"q_conv": -1.0}, {"q_enhance": float("inf")}, {"p_mean": 1.5}, {"p_var": -0.1},
         {"steps": 0}, {"epoch": 0}, {"unit": "metre"}, {"start": "zero"}, {"keep": "first"}, {"undefined": "no"},
         {"q_norm": "9"}, {"q_linear": 1e30}, {"preset": None}, {"give_up": (3, float("nan"))},
-        {"kept_every": 0}, {"give_up": (0, 1.0)}, {"restarts": 2, "kept_every": 3}, {"labels": LastReturned()},
+        {"decay": "linear"}, {"decay": "cosine", "kept_every": 3}, {"total_variation": -1.0}, {"kept_every": 0},
+        {"give_up": (0, 1.0)}, {"restarts": 2, "kept_every": 3}, {"labels": LastReturned()},
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_meant_are_refused(wrong: dict[str, Any]) -> None:

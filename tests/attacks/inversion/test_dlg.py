@@ -97,6 +97,17 @@ def test_the_loss_by_hand(unit: Any) -> None:
     assert loss({"inputs": inputs, "scores": scores}).item() == pytest.approx(expected, rel=1e-4)
 
 
+def test_total_variation_is_added() -> None:
+    view, guess = view_of(images(2), torch.tensor([3, 0])), {"inputs": images(2, 5)}
+    y = torch.tensor([3, 0])
+    plain, smooth = (
+        matching_loss(view, view.observations[0], 2, y, "sent", "batch", weight)(guess).item() for weight in (0.0, 0.7)
+    )
+    x = guess["inputs"]
+    expected = (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., 1:] - x[..., :-1]).abs().mean()
+    assert smooth - plain == pytest.approx(0.7 * float(expected), rel=1e-4)
+
+
 def test_the_loss_vanishes_at_the_truth() -> None:
     x, y = images(3), torch.tensor([3, 0, 3])
     view = view_of(x, y)
