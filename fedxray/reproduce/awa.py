@@ -230,9 +230,8 @@ ITERATIONS = base.Reproduction(
 SEARCHED, RESTARTED = "searched", "dlg-restarts"
 TRIALS, STARTS, TRIAL_STEPS = 50, 12, 100
 BATCH = 2  # trials that are asked for together
-SEARCH_CASES = ("case1", "case4")
-SEARCH_ROWS = tuple(row for case in SEARCH_CASES for row in (f"{case}-study", case))
-UNWEIGHTED = {"case1": ATTACKS["dlg-rate"], "case4": {"name": "awa", "preset": "none"}}  # restarted
+SEARCH_ROWS = tuple(row for case in CASES for row in (f"{case}-study", case))
+UNWEIGHTED = dict.fromkeys(CASES, ATTACKS["dlg-rate"]) | {"case4": {"name": "awa", "preset": "none"}}  # restarted
 SEARCH_COLUMNS = {
     SEARCHED: "AWA",
     "awa": "AWA with the paper's weights",
@@ -276,7 +275,7 @@ SEARCH = base.Reproduction(
     ),
     rows=SEARCH_ROWS,
     small_rows=SEARCH_ROWS[:2],
-    follows={case: base.Follows(row=f"{case}-study", fill=with_found_weights) for case in SEARCH_CASES},
+    follows={case: base.Follows(row=f"{case}-study", fill=with_found_weights) for case in CASES},
     columns=base.columns_of(SEARCH_COLUMNS, METRICS),
     differences=base.compare(
         (SEARCHED, "awa"),
@@ -335,7 +334,7 @@ def training_parts(before: int, recorded: int = 1) -> dict[str, Any]:
 
 TOGETHER = 3  # rounds that agic-rounds reads
 STAGES_ROWS = ("after-0", "after-4", "after-16")
-STAGES_ATTACKS = {name: ATTACKS[name] for name in ("awa", "dlg-rate", "agic")} | {
+STAGES_ATTACKS = {name: ATTACKS[name] for name in ("awa", "awa-decay", "dlg-rate", "agic")} | {
     "agic-rounds": {**ATTACKS["agic"], "at": "all"}
 }
 
@@ -360,13 +359,14 @@ STAGES = base.Reproduction(
     rows=STAGES_ROWS,
     small_rows=STAGES_ROWS[:2],
     columns=base.columns_of(
-        {name: CALLED.get(name, "") for name in ("awa", "dlg-rate", "agic")}
-        | {"agic-rounds": f"AGIC, {TOGETHER} rounds at once"},
+        {name: CALLED.get(name, "") for name in STAGES_ATTACKS} | {"agic-rounds": f"AGIC, {TOGETHER} rounds at once"},
         METRICS,
     ),
     differences=(
-        *base.compare(("awa", "dlg-rate"), ("awa", "agic"), ("agic-rounds", "agic"), metrics=COMPARED),
-        *base.compare_rows("awa", *((STAGES_ROWS[0], row) for row in STAGES_ROWS[1:]), metrics=COMPARED),
+        *base.compare(
+            ("awa", "dlg-rate"), ("awa", "agic"), ("awa-decay", "awa"), ("agic-rounds", "agic"), metrics=COMPARED
+        ),
+        *base.compare_rows(("awa", "awa-decay"), *((STAGES_ROWS[0], row) for row in STAGES_ROWS[1:]), metrics=COMPARED),
     ),
     plan=plan_stages,
     why=f"the paper prints no numbers; a client with {MANY:,} images trains the network beside the groups, at a "

@@ -86,7 +86,9 @@ def test_every_plan_is_valid_with_labels_granted_and_groups_of_four(request_: Re
     for name, row, plan in plans(request_):
         make_plan({**plan, "name": f"{name}.{row}"}, Path.cwd())
         data = plan["data"]
-        assert data["name"] == "cifar10" and plan["seeds"] == [0]
+        two_networks = name == "awa-table4" and request_ is PAPER
+        assert data["name"] == "cifar10" and plan["seeds"] == ([0, 1] if two_networks else [0])
+        assert data.get("distinct_classes", False) == row.endswith("-distinct")
         dealt = [round(0.8 * size) for size in data.get("sizes", ())[:4]]
         assert data.get("limit") == 4 or dealt == [4] * 4, (name, row)
         for attack in plan["attack"]:
@@ -98,7 +100,7 @@ def test_every_plan_is_valid_with_labels_granted_and_groups_of_four(request_: Re
 
 def test_table_4_has_its_attacks_as_the_paper_ran_them_and_in_learning_rates() -> None:
     attacks = by_label(awa.plan_table4(PAPER, "case2"))
-    assert list(attacks) == ["awa", "awa-sent", "awa-untuned", "agic", "agic-rate", "dlg", "dlg-rate"]
+    assert list(attacks) == ["awa", "awa-sent", "awa-untuned", "awa-decay", "agic", "agic-rate", "dlg", "dlg-rate"]
     assert "preset" not in attacks["awa"] and attacks["awa-untuned"]["preset"] == "ramp"
     assert (attacks["dlg"]["reading"], attacks["dlg"].get("unit"), attacks["dlg-rate"]["unit"]) == (
         "song",
@@ -110,6 +112,10 @@ def test_table_4_has_its_attacks_as_the_paper_ran_them_and_in_learning_rates() -
     for one in (attacks["dlg"], attacks["dlg-rate"], attacks["agic"], attacks["agic-rate"]):
         assert one["start"] == "uniform" and one["box"] is True, "as awa by itself"
     assert {one["steps"] for one in attacks.values()} == {250}
+    assert {one["steps"] for one in awa.plan_table4(SMALL, "case1")["attack"]} == {100}
+    assert attacks["awa-decay"] == {
+        **attacks["awa-untuned"], "label": "awa-decay", "decay": "cosine", "total_variation": 1e-3
+    }  # fmt: skip
     long = awa.plan_table4(PAPER, "case1-1000")
     assert {one["steps"] for one in long["attack"]} == {1000}
     assert {**long, "attack": None} == {**awa.plan_table4(PAPER, "case1"), "attack": None}
@@ -167,7 +173,7 @@ def test_stages_attack_the_rounds_after_those_that_trained() -> None:
 
 
 def test_the_study_has_the_papers_trials_and_dlg_the_same_compute() -> None:
-    for case in ("case1", "case4"):
+    for case in awa.CASES:
         study, used = (by_label(awa.plan_search(PAPER, row)) for row in (f"{case}-study", case))
         sought = study["searched"]["search"]
         assert (sought["sampler"], sought["trials"], sought["starts"]) == ("gp", 50, 12)
@@ -176,7 +182,7 @@ def test_the_study_has_the_papers_trials_and_dlg_the_same_compute() -> None:
         assert used["searched"]["steps"] == 250
         for one in (study["dlg-restarts"], used["dlg-restarts"]):
             own = {key: value for key, value in one.items() if key not in LIKE_ALL}
-            assert own == (awa.ATTACKS["dlg-rate"] if case == "case1" else {"name": "awa", "preset": "none"})
+            assert own == ({"name": "awa", "preset": "none"} if case == "case4" else awa.ATTACKS["dlg-rate"])
 
 
 def test_components_of_the_gain() -> None:
