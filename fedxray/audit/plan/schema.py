@@ -119,8 +119,8 @@ class DataPart(OpenSection):
         None, "true or false", "whether a regression target is standardised; the data set decides if absent"
     )
     limit: Count | None = key(None, "a whole number of at least 1", "at most this many training examples per client")
-    distinct_classes: bool = key(
-        False, "true or false", "whether the `limit` training examples of a client are of different classes"
+    distinct_classes: bool | None = key(
+        None, "true or false", "whether the `limit` training examples of a client are of different classes"
     )
     holdout: Share = key(
         0.1, "a share from 0 up to but below 1", "of each client, never trained on: controls and utility"
@@ -665,7 +665,7 @@ def split_arguments(data: DataPart, seed: int) -> dict[str, Any]:
         "holdout": data.holdout,
         "public": data.public,
         "limit": data.limit,
-        "distinct_classes": data.distinct_classes,
+        "distinct_classes": bool(data.distinct_classes),
         "subject_holdout": data.subject_holdout or 0.0,
         "seed": seed,
     }
