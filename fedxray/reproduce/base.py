@@ -351,6 +351,7 @@ REPRODUCTIONS: dict[str, str] = {
     "awa-gain": "fedxray.reproduce.awa:GAIN",
     "awa-settings": "fedxray.reproduce.awa:SETTINGS",
     "awa-landscape": "fedxray.reproduce.awa:LANDSCAPE",
+    "awa-pairs": "fedxray.reproduce.awa:PAIRS",
     "curious-clients": "fedxray.reproduce.curious:CLIENTS",
     "curious-batch-and-steps": "fedxray.reproduce.curious:BATCH_AND_STEPS",
     "curious-uneven": "fedxray.reproduce.curious:UNEVEN",

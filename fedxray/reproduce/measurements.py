@@ -20,6 +20,7 @@ from fedxray.audit.plan import make_plan
 from fedxray.audit.run.dry_run import loss_on
 from fedxray.audit.run.prepare import prepare
 from fedxray.data.dataset import Column, Records, Space
+from fedxray.errors import BadInput
 from fedxray.federation.local import in_train_mode
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
@@ -131,13 +132,55 @@ def landscape_distances(federation: Federation, client: int, seed: int, noises: 
     source = fork(seed, "landscape", client)
     # one direction for all sizes of noise, drawn on the CPU so that devices agree
     direction = torch.randn(pixels.shape, generator=source, device="cpu").to(pixels)
+    near = [space.from_pixels((pixels + noise * direction).clamp(0, 1)) for noise in noises]
+    return dict(zip(noises, relative_distances(federation, records, near), strict=True))
+
+
+def relative_distances(federation: Federation, records: Records, near: Sequence[Tensor]) -> list[float]:
+    """Return the squared distance of the gradient on other inputs from that on the records, relative to the latter."""
     network = in_train_mode(federation.model)
     start = parameters_of(network)
 
     def gradient_of(x: Tensor) -> dict[str, Tensor]:
-        noisy = replace(records, x=x)
-        return gradient(partial(loss_on, network, federation.recipe.loss, noisy), start)
+        return gradient(partial(loss_on, network, federation.recipe.loss, replace(records, x=x)), start)
 
     true = gradient_of(records.x)
-    near = {noise: space.from_pixels((pixels + noise * direction).clamp(0, 1)) for noise in noises}
-    return {noise: float(norm(subtract(gradient_of(x), true)) / norm(true)) ** 2 for noise, x in near.items()}
+    return [float(norm(subtract(gradient_of(x), true)) / norm(true)) ** 2 for x in near]
+
+
+PAIR_MOVES = ("together", "apart", "mean", "mean-together", "mean-apart")
+
+
+def pair_of(labels: Tensor, *, alike: bool) -> tuple[int, int]:
+    """Return the indices of the first two records of one class, or of two classes."""
+    found = [
+        (first, second)
+        for second in range(len(labels))
+        for first in range(second)
+        if bool(labels[first] == labels[second]) == alike
+    ]
+    if not found:
+        expected, remedy = "one class" if alike else "two classes", "Give every client more images."
+        raise BadInput("limit", expected=f"two images of {expected}", got="none", remedy=remedy)
+    return found[0]
+
+
+def pair_distances(federation: Federation, client: int, seed: int, noise: float, *, alike: bool) -> dict[str, float]:
+    """Return by how much the gradient of two images changes if they are moved, or replaced by their mean.
+
+    Both are moved by one drawn direction, together or apart, from the images and from their mean; all distances are
+    squared and relative to the gradient of the images.
+    """
+    space, records = federation.space, federation.clients[client]
+    pair = records.take(torch.tensor(pair_of(records.y, alike=alike), device=records.y.device))
+    pixels = space.to_pixels(pair.x)  # (2, channels, height, width) in 0..1
+    mean = pixels.mean(0, keepdim=True).expand_as(pixels)
+    draw = torch.randn(pixels.shape[1:], generator=fork(seed, "pairs", client), device="cpu")
+    step = noise * draw.to(pixels)
+    together, apart = torch.stack([step, step]), torch.stack([step, -step])
+    values = relative_distances(
+        federation, pair, [space.from_pixels(x) for x in (pixels + together, pixels + apart, mean)]
+    )
+    at_mean = replace(pair, x=space.from_pixels(mean))
+    values += relative_distances(federation, at_mean, [space.from_pixels(x) for x in (mean + together, mean + apart)])
+    return dict(zip(PAIR_MOVES, values, strict=True))

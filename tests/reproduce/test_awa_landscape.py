@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedxray.errors import BadInput
 from fedxray.federation.setting import Federation
 from fedxray.params import parameters_of
 from fedxray.reproduce import awa, measurements
@@ -71,3 +72,64 @@ def test_rows_are_networks_of_the_table_of_settings_and_every_group_counts(monke
     measured = awa.measure_landscape(Request(scale="paper", clients=2), "running")
     assert [one.column for one in measured] == [column.name for column in find("awa-landscape").columns]
     assert all([unit.client for unit in one.units] == [0, 1] for one in measured)
+
+
+# Pairs of images
+
+
+def many_digits() -> Federation:
+    plan: dict[str, Any] = {
+        "data": {"name": "digits", "clients": 2, "limit": 30},
+        "model": {"name": "resnet9", "width": 4, "norm": "running", "stem": "cifar"},
+        "federation": {"rounds": 1, "epochs": 1, "batch_size": 4, "learning_rate": 0.01},
+        "attack": [{"name": "dlg"}],
+    }
+    return measurements.landscape_federation(plan, 0)
+
+
+def test_a_pair_is_the_first_of_one_class_or_of_two() -> None:
+    labels = torch.tensor([4, 4, 7, 1, 7])
+    assert measurements.pair_of(labels, alike=True) == (0, 1)
+    assert measurements.pair_of(labels, alike=False) == (0, 2)
+    assert measurements.pair_of(labels[1:], alike=True) == (1, 3)
+    with pytest.raises(BadInput, match="two images of one class"):
+        measurements.pair_of(torch.tensor([1, 2]), alike=True)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_distances_of_a_pair_are_those_of_steps_of_sgd(alike: bool) -> None:
+    setting = many_digits()
+    chosen = list(measurements.pair_of(setting.clients[1].y, alike=alike))
+    x, y = setting.clients[1].x[chosen], setting.clients[1].y[chosen]
+    assert (len(set(y.tolist())) == 1) == alike
+    step = 0.05 * torch.randn(x.shape[1:], generator=fork(3, "pairs", 1))
+    mean = torch.stack([(x[0] + x[1]) / 2] * 2)
+    ways = {
+        "together": (x, x + step),
+        "apart": (x, torch.stack([x[0] + step, x[1] - step])),
+        "mean": (x, mean),
+        "mean-together": (mean, mean + step),
+        "mean-apart": (mean, torch.stack([mean[0] + step, mean[0] - step])),
+    }
+    distances = measurements.pair_distances(setting, 1, 3, 0.05, alike=alike)
+    assert list(distances) == list(ways) == list(awa.PAIR_COLUMNS)
+    for name, (before, after) in ways.items():
+        true, near = (update_by_sgd(setting, images, y) for images in (before, after))
+        expected = float((near - true).square().sum() / true.square().sum())
+        assert distances[name] == pytest.approx(expected, rel=5e-3, abs=1e-9)
+
+
+def test_splitting_a_mean_is_of_second_order_for_one_class_alone() -> None:
+    setting = many_digits()
+    orders = {}
+    for alike in (True, False):
+        long, short = (
+            measurements.pair_distances(setting, 0, 0, noise, alike=alike)["mean-apart"] for noise in (0.02, 0.01)
+        )
+        orders[alike] = long / short
+    assert orders[True] > 8 and orders[False] < 6  # 2^4 and 2^2 but for kinks of ReLU
+
+
+def test_pairs_are_measured_for_every_client() -> None:
+    reproduction = find("awa-pairs")
+    assert reproduction.measure is awa.measure_pairs and set(awa.PAIR_ROWS) == set(reproduction.rows)
