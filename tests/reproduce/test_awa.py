@@ -155,7 +155,7 @@ def test_one_descent_is_read_at_several_steps() -> None:
     assert steps == sorted(set(steps)) and steps[-1] == 3000 and {250, 1000, 1500} <= set(steps)
     rest = [{**one, "steps": 0, "label": ""} for one in attacks]
     assert all(one == rest[0] for one in rest) and all(not one % rest[0]["kept_every"] for one in steps)
-    short = awa.plan_iterations(SMALL, "case1-250")["attack"]
+    short = awa.plan_iterations(SMALL, "case1")["attack"]
     assert [one["steps"] for one in short] == [50, 100, 150, 200, 250]
 
 
@@ -247,9 +247,7 @@ def test_every_step_of_a_descent_runs_once(tmp_path: Path, monkeypatch: pytest.M
         return original(self, point)
 
     monkeypatch.setattr(Match, "__call__", counted)
-    asked_for = ReproductionJob(
-        reproduction=reproduction, request=SMALL, rows=("case1-250",), columns=reproduction.columns
-    )
+    asked_for = ReproductionJob(reproduction=reproduction, request=SMALL, rows=("case1",), columns=reproduction.columns)
     content = reproduce(asked_for, tmp_path / "out").document
     assert {one["column"] for one in content["rows"]} == {f"awa-{steps}" for steps in (50, 100, 150, 200, 250)}
     (loss,) = {

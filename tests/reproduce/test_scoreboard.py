@@ -83,7 +83,8 @@ def difference(side: str | None, expected: str | None = "above", **changes: Any)
 )
 def test_verdicts_by_hand(sides: list[str | None], places: list[str | None], verdict: str) -> None:
     claim = Claim(paper="dlf", place="Table 1", says="More.", by="x", why="a reason")
-    found = judge(claim, [document([difference(side) for side in sides], places)])
+    entries = [difference(side, rows=[str(row)] * 2) for row, side in enumerate(sides)]
+    found = judge(claim, [document(entries, places)])
     assert found.verdict == verdict and (found.scale, found.units) == ("small", "2 x 3")
     assert found.reason.endswith("a reason") == (verdict in ("does not hold", "undecided"))
 
@@ -124,6 +125,22 @@ def test_only_what_a_claim_names_counts() -> None:
     assert judge(claim, [document()]).verdict == "not measured yet"
     assert judge(Claim(paper="dlf", place="Table 1", says="More.", by="y"), [document()]).verdict == "not measured yet"
     assert judge(Claim(paper="dlf", place="Table 1", says="Drawn.", why="a drawing"), []).verdict == "not testable here"
+
+
+def test_of_an_order_in_several_documents_that_with_the_most_units_counts() -> None:
+    claim = Claim(paper="dlf", place="Table 1", says="More.", by="x")
+    many, one = difference("above", n=6), difference(None, n=1)
+    for entries in ((many, one), (one, many)):
+        assert judge(claim, [document([entry]) for entry in entries]).verdict == "holds"
+    other = {**one, "metric": "auc"}
+    assert "1 of 2 orders" in judge(claim, [document([many]), document([other])]).reason
+
+
+def test_of_a_table_with_numbers_a_claim_may_name_further_orders() -> None:
+    results = [document([difference("above")], ["around"])]
+    plain = Claim(paper="dlf", place="Table 1", says="More.", by="x")
+    named = Claim(paper="dlf", place="Table 1", says="More.", by="x", expects=(("ours", "theirs", "above"),))
+    assert "orders" not in judge(plain, results).reason and "1 of 1 orders" in judge(named, results).reason
 
 
 def test_a_search_that_lowers_the_loss() -> None:
