@@ -10,7 +10,8 @@ columns that the paper reports and by its published numbers:
   met. An order is absent where our whole interval lies within the margin around 0 and off the published difference;
 - *undecided*: anything else, such as intervals that include 0, or a single unit, which has none.
 
-Of an order in several documents the one with the most units counts. Where the paper says that nothing changes, an order is shown if the whole interval lies within the metric's margin.
+Of an order in several documents the one with the most units counts. Where the paper says that nothing changes, an order
+is shown if the whole interval lies within the metric's margin.
 """
 
 from __future__ import annotations
