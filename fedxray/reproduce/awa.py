@@ -11,7 +11,7 @@ The control other-client would repeat every attack and is left out; held-out cos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -558,21 +558,38 @@ PAIRS_OF = 16  # clients
 PAIR_NOISE = 0.03  # standard deviation, of pixels from 0 to 1
 
 
-def measure_pairs(request: base.Request, row: str) -> list[base.Measured]:
-    """Measure one pair of every client: the first two images of one class, or of two classes."""
-    from fedxray.reproduce.measurements import landscape_federation, pair_distances
-
-    units: dict[str, list[base.Unit]] = {column: [] for column in PAIR_COLUMNS}
-    clients = request.pick_clients(small=8, paper=PAIRS_OF, most=PAIRS_OF)
+def pairs_plan(request: base.Request, network_settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a plan whose clients hold enough images for a pair of one class and one of two."""
     groups = {**data(), "clients": PAIRS_OF, "limit": PAIR_IMAGES}
-    plan = plan_of(request, "case1", [attack(request, "dlg", DLG)], data=groups)
+    return plan_of(request, "case1", [attack(request, "dlg", DLG)], data=groups, model=network_settings)
+
+
+def measured_pairs(
+    request: base.Request,
+    clients: int,
+    plan: dict[str, Any],
+    metric: str,
+    measure_one: Callable[[Any, int, int], Mapping[str, float]],
+) -> list[base.Measured]:
+    """Return the values of every seed's and client's pair; `measure_one` takes federation, client and seed."""
+    from fedxray.reproduce.measurements import landscape_federation
+
+    units: dict[str, list[base.Unit]] = {}
     for seed in request.pick_seeds(paper=2):
         federation = landscape_federation(plan, seed)
         for client in range(clients):
-            distances = pair_distances(federation, client, seed, PAIR_NOISE, alike=PAIR_ROWS[row])
-            for column, value in distances.items():
-                units[column].append(base.Unit(seed=seed, client=client, value=value))
-    return [base.Measured(column=column, metric=METRIC, units=tuple(values)) for column, values in units.items()]
+            for column, value in measure_one(federation, client, seed).items():
+                units.setdefault(column, []).append(base.Unit(seed=seed, client=client, value=value))
+    return [base.Measured(column=column, metric=metric, units=tuple(values)) for column, values in units.items()]
+
+
+def measure_pairs(request: base.Request, row: str) -> list[base.Measured]:
+    """Measure one pair of every client: the first two images of one class, or of two classes."""
+    from fedxray.reproduce.measurements import pair_distances
+
+    clients = request.pick_clients(small=8, paper=PAIRS_OF, most=PAIRS_OF)
+    measure_one = partial(pair_distances, noise=PAIR_NOISE, alike=PAIR_ROWS[row])
+    return measured_pairs(request, clients, pairs_plan(request, network()), METRIC, measure_one)
 
 
 PAIRS = base.Reproduction(
@@ -587,4 +604,48 @@ PAIRS = base.Reproduction(
     ),
     measure=measure_pairs,
     why=f"this begins at the true images, which no attack can; {NETWORK}",
+)
+
+
+# The same pairs attacked: two images are all that a client trains on
+#
+# How the sum and the difference of the two reconstructed images correlate with those of the true ones, which are put
+# in the better order. A plain ramp with a decaying step and total variation; the rows -lenet have a small network.
+
+PAIR_NETWORKS: dict[str, dict[str, Any]] = {"": network(), "-lenet": {"name": "lenet"}}
+PAIR_STEPS = 100
+CORRELATION = "correlation"
+
+
+def measure_attacked_pairs(request: base.Request, row: str) -> list[base.Measured]:
+    """Attack one pair of every client and compare sums and differences."""
+    from fedxray.attacks.inversion.awa import Awa
+    from fedxray.reproduce.measurements import pair_attacked, pair_correlations
+
+    kind = row.removesuffix("-lenet")
+    settings = {key: value for key, value in ATTACKS["awa-decay"].items() if key != "name"}
+    awa = Awa(**settings, steps=PAIR_STEPS)
+
+    def measure_one(federation: Any, client: int, seed: int) -> Mapping[str, float]:
+        return pair_correlations(*pair_attacked(federation, client, seed, awa, alike=PAIR_ROWS[kind]))
+
+    clients = request.pick_clients(small=4, paper=PAIRS_OF, most=PAIRS_OF)
+    plan = pairs_plan(request, PAIR_NETWORKS[row.removeprefix(kind)])
+    return measured_pairs(request, clients, plan, CORRELATION, measure_one)
+
+
+ATTACKED_ROWS = tuple(kind + network for network in PAIR_NETWORKS for kind in PAIR_ROWS)
+ATTACKED_PAIRS = base.Reproduction(
+    name="awa-pairs-attacked",
+    shows="Whether AWA reconstructs the sum and the difference of two images of one class, or of two.",
+    paper=paper(place=base.NO_TABLE),
+    rows=ATTACKED_ROWS,
+    columns=base.columns_of({"sum": "", "difference": ""}, (CORRELATION,)),
+    differences=(
+        *base.compare(("difference", "sum")),
+        *base.compare_rows(("sum", "difference"), ("one-class", "two-classes")),
+        *base.compare_rows(("sum", "difference"), ("one-class-lenet", "two-classes-lenet")),
+    ),
+    measure=measure_attacked_pairs,
+    why=NETWORK,
 )

@@ -352,6 +352,7 @@ REPRODUCTIONS: dict[str, str] = {
     "awa-settings": "fedxray.reproduce.awa:SETTINGS",
     "awa-landscape": "fedxray.reproduce.awa:LANDSCAPE",
     "awa-pairs": "fedxray.reproduce.awa:PAIRS",
+    "awa-pairs-attacked": "fedxray.reproduce.awa:ATTACKED_PAIRS",
     "curious-clients": "fedxray.reproduce.curious:CLIENTS",
     "curious-batch-and-steps": "fedxray.reproduce.curious:BATCH_AND_STEPS",
     "curious-uneven": "fedxray.reproduce.curious:UNEVEN",

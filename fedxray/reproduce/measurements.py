@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from fedxray.adversary import roles
-from fedxray.adversary.view import View
+from fedxray.adversary.view import Grants, View
 from fedxray.attacks.attributes.from_model import with_value
+from fedxray.attacks.base import Attack
 from fedxray.attacks.evidence import model_params
 from fedxray.attacks.local_model.linear import LocalModelLinear
 from fedxray.audit.plan import make_plan
@@ -184,3 +185,28 @@ def pair_distances(federation: Federation, client: int, seed: int, noise: float,
     at_mean = replace(pair, x=space.from_pixels(mean))
     values += relative_distances(federation, at_mean, [space.from_pixels(x) for x in (mean + together, mean + apart)])
     return dict(zip(PAIR_MOVES, values, strict=True))
+
+
+def pair_attacked(
+    federation: Federation, client: int, seed: int, attack: Attack, *, alike: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the pixels of two images of a client and those an attack reconstructs from their update, in their order.
+
+    The two images are all that a client trains on; the server knows their labels. Both are [2, c, h, w].
+    """
+    records = federation.clients[client]
+    pair = records.take(torch.tensor(pair_of(records.y, alike=alike), device=records.y.device))
+    transcript, _ = simulate(replace(federation, clients=(pair,), holdout=()), seed=seed)
+    names = ("recipe", "examples", "labels")
+    grants = Grants(names=names, recipe=federation.recipe, examples=len(pair), labels=pair.y)
+    evidence = attack.run(roles.server(transcript, client=0, grants=grants), generator=fork(seed, "pairs", client))
+    true, guess = (federation.space.to_pixels(x) for x in (pair.x, evidence.tensors["inputs"]))
+    swapped = guess.flip(0)
+    return true, swapped if float((swapped - true).square().sum()) < float((guess - true).square().sum()) else guess
+
+
+def pair_correlations(true: Tensor, guess: Tensor) -> dict[str, float]:
+    """Return how the sum and the difference of two guessed images [2, ...] correlate with those of the true ones."""
+    both = torch.stack([true, guess]).flatten(2)  # (true and guess, image, pixels)
+    parts = {"sum": both[:, 0] + both[:, 1], "difference": both[:, 0] - both[:, 1]}
+    return {name: float(torch.corrcoef(rows)[0, 1]) for name, rows in parts.items()}

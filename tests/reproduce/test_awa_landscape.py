@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+from fedxray.attacks.inversion.awa import Awa
 from fedxray.errors import BadInput
 from fedxray.federation.setting import Federation
 from fedxray.params import parameters_of
@@ -133,3 +135,24 @@ def test_splitting_a_mean_is_of_second_order_for_one_class_alone() -> None:
 def test_pairs_are_measured_for_every_client() -> None:
     reproduction = find("awa-pairs")
     assert reproduction.measure is awa.measure_pairs and set(awa.PAIR_ROWS) == set(reproduction.rows)
+
+
+def test_correlations_of_sum_and_difference_by_hand() -> None:
+    draw = torch.Generator().manual_seed(0)
+    true, noise = (torch.rand(2, 1, 4, 4, generator=draw, dtype=torch.float64) for _ in range(2))
+    mean = true.mean(0, keepdim=True)
+    same = measurements.pair_correlations(true, 0.5 * true + 0.2)
+    assert same == pytest.approx({"sum": 1.0, "difference": 1.0})
+    split = torch.cat([mean + noise[:1], mean - noise[:1]])  # the sum is right, the difference is not
+    parts = measurements.pair_correlations(true, split)
+    expected = np.corrcoef((true[0] - true[1]).flatten(), (split[0] - split[1]).flatten())[0, 1]
+    assert parts == pytest.approx({"sum": 1.0, "difference": expected}) and abs(expected) < 0.9
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_an_attacked_pair_is_put_in_the_better_order(alike: bool) -> None:
+    setting, attack = many_digits(), Awa(preset="ramp", steps=2)
+    true, guess = measurements.pair_attacked(setting, 1, 0, attack, alike=alike)
+    chosen = list(measurements.pair_of(setting.clients[1].y, alike=alike))
+    assert torch.equal(true, setting.space.to_pixels(setting.clients[1].x[chosen]))
+    assert float((guess - true).square().sum()) <= float((guess.flip(0) - true).square().sum())
