@@ -561,7 +561,7 @@ PAIR_NOISE = 0.03  # standard deviation, of pixels from 0 to 1
 def pairs_plan(request: base.Request, network_settings: dict[str, Any]) -> dict[str, Any]:
     """Return a plan whose clients hold enough images for a pair of one class and one of two."""
     groups = {**data(), "clients": PAIRS_OF, "limit": PAIR_IMAGES}
-    return plan_of(request, "case1", [attack(request, "dlg", DLG)], data=groups, model=network_settings)
+    return plan_of(request, "case1", [DLG], data=groups, model=network_settings)
 
 
 def measured_pairs(

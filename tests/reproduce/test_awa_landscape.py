@@ -133,6 +133,7 @@ def test_splitting_a_mean_is_of_second_order_for_one_class_alone() -> None:
 
 
 def test_pairs_are_measured_for_every_client() -> None:
+    assert awa.pairs_plan(Request(clients=16), awa.network())["data"]["clients"] == 16
     reproduction = find("awa-pairs")
     assert reproduction.measure is awa.measure_pairs and set(awa.PAIR_ROWS) == set(reproduction.rows)
 
