@@ -49,6 +49,7 @@ class Cost:
     groups: int  # cases of every client and seed: one per defence, aware and not
     fixed: float  # seconds of a case that do not depend on steps
     optimising: float  # seconds of a case with all its steps
+    stepped: bool = True  # whether it has steps that can be reduced
     share: float = 1.0  # of its steps
     planted: Planted = NOT_PLANTED
 
@@ -99,6 +100,7 @@ def full_choice(plan: Plan, estimate: Estimate) -> Choice:
                 groups=groups,
                 fixed=estimate.fixed_seconds,
                 optimising=estimate.optimising_seconds[part.title],
+                stepped=planned_steps(part.make(plan.folder)) > 0,
                 planted=estimate.planted.get(part.title, NOT_PLANTED),
             )
             for part in plan.attack  # restored versions follow their raw ones
@@ -159,7 +161,11 @@ def _fewer_clients(choice: Choice, share: float, least: int = 1) -> Choice | Non
 
 def _fewer_steps(choice: Choice, share: float) -> Choice | None:
     """Fewer steps of an attack that optimises."""
-    long = {name: cost for name, cost in choice.costs.items() if cost.optimising > 0 and cost.share > LEAST_STEPS}
+    long = {
+        name: cost
+        for name, cost in choice.costs.items()
+        if cost.stepped and cost.optimising > 0 and cost.share > LEAST_STEPS
+    }
     shorter = {name: replace(cost, share=max(LEAST_STEPS, cost.share * SHORTER)) for name, cost in long.items()}
     return _reduced(choice, share, shorter)
 

@@ -78,6 +78,18 @@ def test_where_there_is_time_nothing_is_left_out() -> None:
     assert chosen(2 * 10 + 2 * 10 * 102) == whole()
 
 
+def test_an_attack_without_steps_loses_clients_and_seeds_alone() -> None:
+    full = whole(clients=4, seeds=3)
+    costs = {name: replace(cost, stepped=False, optimising=50.0) for name, cost in full.costs.items()}
+    less = choose(replace(full, costs=costs), Budget(text="x", seconds=300 / budgets.SPARE))
+    assert all(cost.share == 1.0 for cost in less.costs.values()) and len(less.seeds) * 2 < 6
+    names = ("attribute-from-updates", "membership-best")
+    plan = make_plan(tiny(seeds=[0, 1, 2], attack=[{"name": name} for name in names]), Path.cwd())
+    estimate = replace(preflight(plan), optimising_seconds=dict.fromkeys(names, 9.0))
+    decided = budgets.decide(plan, estimate, Budget(text="60s", seconds=60.0))
+    assert decided["steps"] == {} and budgets.within_budget(plan, decided).seeds
+
+
 def test_first_clients_go_then_steps_then_clients_then_seeds() -> None:
     """Reckoned by hand: 2 seeds cost 20 s of training, a client's case of the inversion 101 s, of the other 1 s."""
     some = chosen(20 + 2 * 10 * 1 + 2 * 5 * 101)
