@@ -117,7 +117,7 @@ def membership_records(
         return aside, torch.isin(aside.subject, trained.subject).cpu()
     both = records_in_question(truth, client, seats, "mixed")
     if len(both) == members:
-        remedy = "Set holdout = 0.1 in [data]."
+        remedy = "Set holdout = 0.1 in [data]; in Python give Federation(holdout=...)."
         raise BadInput("data.holdout", expected="held-out records as non-members", got="none", remedy=remedy)
     mixed = membership_order(truth, client, seats)
     return both.take(mixed.to(both.x.device)), mixed < members

@@ -58,6 +58,9 @@ def _read(file: Path) -> bytes:
 
             remedy = "Give the path of the plan itself, such as plan.toml." if file.is_dir() else nearest_file(file)
             raise BadInput("plan", expected="a TOML file", got=f"no file at {file}", remedy=remedy)
+        if file.suffix.lower() == ".csv":
+            remedy = f"Make a plan of it: fedxray init hospital-table {file.name}"
+            raise BadInput("plan", expected="a TOML file", got=f"the table {file.name}", remedy=remedy)
         if file.stat().st_size > LARGEST:
             expected = f"a TOML file of at most {LARGEST} bytes"
             remedy = "Check that this is a plan."

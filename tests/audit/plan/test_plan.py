@@ -204,6 +204,12 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes, words
         read_plan(file)
 
 
+def test_a_table_in_place_of_a_plan_leads_to_init(tmp_path: Path) -> None:
+    (tmp_path / "patients.csv").write_text("age,smoker\n40,1\n")
+    with pytest.raises(BadInput, match=r"got the table patients\.csv\. Make a plan of it: fedxray init hospital-table"):
+        read_plan(tmp_path / "patients.csv")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no file at .*nowhere\.toml"):
         read_plan(tmp_path / "nowhere.toml")
