@@ -28,11 +28,11 @@ Content = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by data set and filte
 
 
 def table(content: Content) -> str:
-    """Return gains, accuracy and epsilon of every filter, in Markdown."""
+    """Return gains, accuracy and epsilon of every filter, in Markdown; what a filter has no gain of is not measured."""
     head = ["filter", *ATTACKS, "accuracy", "epsilon: configured, accounted, measured"]
     lines = [f"|{'|'.join(head)}|", "|---" * len(head) + "|"]
     for name, title in TITLES.items():
-        cells = [_gain(content[data][name][attack], *form) for data, attack, *form in ATTACKS.values()]
+        cells = [_gain(content[data][name].get(attack), *form) for data, attack, *form in ATTACKS.values()]
         own = content["table"][name]
         accuracy = next(one["value"] for one in own["utility"] if one["metric"] == "accuracy")
         lines.append(f"|{'|'.join([title, *cells, f'{100 * accuracy:.0f} %', _epsilon(own['epsilon'])])}|")
@@ -43,13 +43,15 @@ def intervals(content: Content) -> str:
     """Return the median half width of the gains' intervals by column, in one sentence."""
     parts = []
     for title, (data, attack, factor, digits) in ATTACKS.items():
-        rows = [content[data][name][attack] for name in TITLES]
+        rows = [content[data][name][attack] for name in TITLES if attack in content[data][name]]
         half = statistics.median((row["high"] - row["low"]) / 2 for row in rows)
         parts.append(f"±{factor * half:.{digits}f} ({title})")
     return f"Median 95 % interval of a gain over runs: {'; '.join(parts)}.\n"
 
 
-def _gain(row: Mapping[str, Any], factor: float, digits: int) -> str:
+def _gain(row: Mapping[str, Any] | None, factor: float, digits: int) -> str:
+    if row is None:
+        return "not measured"
     text = f"{factor * row['difference'] + 0.0:.{digits}f}"
     return text if text.strip("-0.") else text.removeprefix("-")
 
