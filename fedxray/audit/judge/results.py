@@ -44,6 +44,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "number": (int, float),
     "null": (type(None),),
 }
+PLAIN = {types[-1]: name for name, types in TYPES.items()}  # by the class of a value that was read; float is a number
 
 
 def document(
@@ -285,56 +286,58 @@ def schema() -> dict[str, Any]:
     return loaded
 
 
-def misfit(value: Any, rule: Mapping[str, Any], place: str = "") -> tuple[str, str, str] | None:
+def misfit(value: Any, rule: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Return the first place where a value does not fit the schema's rule as (place, expected, got), or None."""
-    if "$ref" in rule:
-        return misfit(value, schema()["$defs"][rule["$ref"].rpartition("/")[2]], place)
-    return _wrong_value(value, rule, place) or _wrong_member(value, rule, place) or _wrong_item(value, rule, place)
+    while "$ref" in rule:
+        rule = schema()["$defs"][rule["$ref"].rpartition("/")[2]]
+    if not rule:
+        return None
+    wrong = _wrong_value(value, rule)
+    if wrong is not None:
+        return ("", *wrong)
+    if isinstance(value, dict):
+        return _wrong_member(value, rule)
+    return _wrong_item(value, rule["items"]) if isinstance(value, list) and "items" in rule else None
 
 
-def _wrong_value(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, str, str] | None:
+def _wrong_value(value: Any, rule: Mapping[str, Any]) -> tuple[str, str] | None:
     """Check type, constant, choice, smallest and largest value."""
     wanted = rule.get("type", [])
     names = [wanted] if isinstance(wanted, str) else wanted
-    if names and not any(_is(value, name) for name in names):
-        return place, " or ".join(names), _kind(value)
+    if names and PLAIN.get(type(value)) not in names and not any(_is(value, name) for name in names):
+        return " or ".join(names), _kind(value)
     choices = rule["enum"] if "enum" in rule else [rule["const"]] if "const" in rule else None
     if choices is not None and not any(_same(value, choice) for choice in choices):
-        return place, f"one of {', '.join(map(repr, choices))}", repr(value)[:80]
-    if not _is(value, "number"):
-        return None
-    if "minimum" in rule and value < rule["minimum"]:
-        return place, f"at least {rule['minimum']}", repr(value)[:80]
-    if "maximum" in rule and value > rule["maximum"]:
-        return place, f"at most {rule['maximum']}", repr(value)[:80]
+        return f"one of {', '.join(map(repr, choices))}", repr(value)[:80]
+    if "minimum" in rule and _is(value, "number") and value < rule["minimum"]:
+        return f"at least {rule['minimum']}", repr(value)[:80]
+    if "maximum" in rule and _is(value, "number") and value > rule["maximum"]:
+        return f"at most {rule['maximum']}", repr(value)[:80]
     return None
 
 
-def _wrong_member(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, str, str] | None:
+def _wrong_member(value: Mapping[str, Any], rule: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Check the members of an object."""
-    if not isinstance(value, dict):
-        return None
     missing = [key for key in rule.get("required", ()) if key not in value]
     if missing:
-        return f"{place}.{missing[0]}", "a value", "nothing"
+        return f".{missing[0]}", "a value", "nothing"
     known, others = rule.get("properties", {}), rule.get("additionalProperties", True)
+    rest = others if isinstance(others, dict) else {}
     for key, inner in value.items():
-        inside = f"{place}.{key}"
         if key not in known and others is False:
-            return inside, "no such key", "one"
-        problem = misfit(inner, known.get(key, others if isinstance(others, dict) else {}), inside)
+            return f".{key}", "no such key", "one"
+        problem = misfit(inner, known.get(key, rest))
         if problem is not None:
-            return problem
+            return f".{key}{problem[0]}", *problem[1:]
     return None
 
 
-def _wrong_item(value: Any, rule: Mapping[str, Any], place: str) -> tuple[str, str, str] | None:
+def _wrong_item(value: Sequence[Any], rule: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Check the items of a list."""
-    if isinstance(value, list) and "items" in rule:
-        for index, inner in enumerate(value):
-            problem = misfit(inner, rule["items"], f"{place}[{index}]")
-            if problem is not None:
-                return problem
+    for index, inner in enumerate(value):
+        problem = misfit(inner, rule)
+        if problem is not None:
+            return f"[{index}]{problem[0]}", *problem[1:]
     return None
 
 
