@@ -379,6 +379,8 @@ def _judge_all(
             if row.p_adjusted is not None and row.p_adjusted <= look.spent:
                 rejected.setdefault(number, (row, look))  # a leak once found stays found
     bounding = next((look for look in reversed(looks) if look.spent > 0), looks[-1])
+    # Only an attack whose attacker can use the defence may be stopped by it, whether the row is that attacker's or not.
+    adapting = {(*_attack_of(one), one.row["defence"]) for one in judged if one.row["aware"] and one.measured.adapts}
     leaking: dict[tuple[str, str], float] = {}  # gains without a defence, by attack and role
     for number, draft in sorted(enumerate(family), key=lambda item: item[1].row["aware"] is not None):
         adjusted, look = rejected.get(number, latest[number])
@@ -386,7 +388,7 @@ def _judge_all(
         found = replace(found, shown_after=_runs(draft, look))
         for twin in [draft for draft in judged if first[_twin(draft)] is family[number]]:
             same, plain = power_check(power, twin.row), power_check(power, twin.row, UNDEFENDED)
-            without = None if twin.row["aware"] is None else leaking.get(_attack_of(twin))
+            without = leaking.get(_attack_of(twin)) if (*_attack_of(twin), twin.row["defence"]) in adapting else None
             known = replace(found, power=same, undefended=plain, leak_without=without)
             _write(twin, replace(known, adapts=twin.measured.adapts))
             if twin.row["aware"] is None and twin.row["state"] == "leaks":

@@ -313,6 +313,11 @@ def test_a_row_is_stopped_only_where_the_same_attack_leaks_without_the_defence()
     assert summarise(leaking)[0]["state"] == "leaks"
     assert state(*defended, *leaking) == state(*leaking, *defended) == "stopped"
     assert state(*defended) == state(*defended, *units(QUIET * 2, floors=floors)) == "blinded"
+    power.append(checked(False, defence="d", aware=False))
+    unaware = [case | {"aware": False, "id": f"u{case['id']}"} for case in defended]
+    deaf = [case | {"ledger": {"adapts": False}} for case in defended]
+    assert state(*unaware, *defended, *leaking) == "stopped"
+    assert state(*unaware, *deaf, *leaking) == state(*unaware, *leaking) == "blinded"
     for other in ({"attack": "b"}, {"role": "eavesdropper"}):
         assert state(*defended, *(case | other for case in leaking)) == "blinded"
 
