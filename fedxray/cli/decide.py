@@ -36,11 +36,12 @@ def run_gate(folder: Path, policy: Path | None, junit: Path | None, sarif: Path 
 
 def gate_lines(judged: list[Judged]) -> list[str]:
     """Return the printed lines: every limit, then the number of each outcome."""
-    from fedxray.report.ci import measured
+    from fedxray.report.ci import measured, state
 
     lines = []
     for limit in judged:
-        texts = [limit.title, f"{measured(limit)}: {limit.reason}"]
+        known = "" if limit.state is None else f", {state(limit)}"
+        texts = [limit.title, f"{measured(limit)}{known}: {limit.reason}"]
         starts = (OUTCOMES[limit.outcome], "")
         lines += [f"{start:<14}{printable(text)}" for start, text in zip(starts, texts, strict=True)]
     counts: Counter[str] = Counter(limit.outcome for limit in judged)

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from fedxray.audit.judge.gate import Judged
 from fedxray.metrics import units
-from fedxray.report.words import role_words
+from fedxray.report.words import metric_name, role_words
 
 SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"fail": ("fail", "error"), "inconclusive": ("fail", "warning"), "pass": ("pass", "none")}
@@ -35,9 +35,9 @@ def junit(judged: Sequence[Judged], suite: str) -> bytes:
         if limit.outcome != "pass":
             tag, kind = ("failure", "leak") if limit.outcome == "fail" else ("error", "inconclusive")
             problem = ElementTree.SubElement(case, tag, {"type": kind, "message": _xml(limit.reason)})
-            problem.text = _xml(f"{measured(limit)}, state {limit.state or 'unknown'}")
+            problem.text = _xml(f"{measured(limit)}, {state(limit)}")
         else:
-            ElementTree.SubElement(case, "system-out").text = _xml(f"{measured(limit)}, state {limit.state}")
+            ElementTree.SubElement(case, "system-out").text = _xml(f"{measured(limit)}, {state(limit)}")
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
@@ -90,12 +90,18 @@ def measured(limit: Judged) -> str:
     """Return the measured score or gain with its interval, and who measured it."""
     if limit.value is None:
         return "nothing"
-    metric = limit.metric.removesuffix(units.OVER_FLOOR)
-    sign = metric != limit.metric  # a gain: in points, with its sign
+    sign = limit.metric.endswith(units.OVER_FLOOR)  # a gain: in points, with its sign
+    metric = limit.measured or limit.metric.removesuffix(units.OVER_FLOOR)
     score = units.value(limit.value, metric, sign=sign)
     ends = "" if limit.low is None else f" (95 % interval {units.between(limit.low, limit.high, metric, sign=sign)})"
     aware = {None: "", True: ", who knows the defence", False: ", who does not know the defence"}
-    return f"{score}{ends} by {role_words(str(limit.role))}{aware[limit.aware]}"
+    return f"{metric_name(metric)} {score}{ends} by {role_words(str(limit.role))}{aware[limit.aware]}"
+
+
+def state(limit: Judged) -> str:
+    """Return the state, with its metric where another one was limited."""
+    of = "" if limit.primary == limit.measured else f" of {metric_name(limit.primary)}"
+    return f"state{of} {limit.state or 'unknown'}"
 
 
 def _rule(attack: str, metric: str) -> str:

@@ -40,7 +40,7 @@ def test_every_outcome_has_its_element() -> None:
     assert [[child.tag for child in case] for case in cases] == [["system-out"], ["failure"], ["error"]]
     failure = cases[1].find("failure")
     assert failure is not None and failure.text == (
-        "+30.0\N{NO-BREAK SPACE}points (95 % interval +20.0 to +40.0\N{NO-BREAK SPACE}points) "
+        "accuracy +30.0\N{NO-BREAK SPACE}points (95 % interval +20.0 to +40.0\N{NO-BREAK SPACE}points) "
         "by the server, who knows the defence, state unknown"
     )
 

@@ -4,8 +4,10 @@ A limit passes only where the results show that more does not leak: on *no leak 
 *small* leak that is bounded by the limit, or where the whole interval is within the limit and the attack has shown
 under the same defence that it sees a leak. It fails on *leaks* and *small* above the limit, and where the whole
 interval is. Everything else is inconclusive: a trace, a blinded attack, too few runs. `m_over_floor` is judged on the
-gain, a plain `m` on the mean. Of several rows that match (roles, attackers who know the defence or not) the worst one
-counts. Everything is read from the results: no code of a plan is imported.
+gain, a plain `m` on the mean; a limit on the gain in accuracy is one on the balanced accuracy where that carries the
+verdict, and no limit on another metric passes beside a leak that nothing limits. Of several rows that match (roles,
+attackers who know the defence or not) the worst one counts. Everything is read from the results: no code of a plan is
+imported.
 
 `recommend` chooses among the defences of an audit by the same limits.
 """
@@ -23,11 +25,12 @@ from fedxray.audit.judge import verdict
 from fedxray.errors import BadInput, some, unknown_key, unknown_name
 from fedxray.files import parse_toml
 from fedxray.metrics.table import base_metric
-from fedxray.metrics.units import BOUNDED, OVER_FLOOR, gated
+from fedxray.metrics.units import BOUNDED, OVER_FLOOR, gated, value as value_words
 
 KEYS = ("attack", "role", "defence", "metric", "limit")
 REQUIRED = ("attack", "metric", "limit")
 LARGEST = 1_000_000  # bytes of a policy
+FOLLOWS = ("accuracy", "balanced_accuracy")  # a limit on the gain of the first is judged on the second, if primary
 MEAN = ("mean", "mean_low", "mean_high")
 CHANCE = {"auc": 0.5, "auc_subject": 0.5, "auc_subject_other": 0.5}  # floors that are the same in every audit
 BOUNDED_STATES = {  # with what a passed limit then states
@@ -58,6 +61,8 @@ class Judged:
     low: float | None = None
     high: float | None = None
     state: str | None = None  # of the row's attack: that of the primary metric
+    measured: str | None = None  # the metric of the row that decided
+    primary: str | None = None  # the metric that carries the verdict
 
     @property
     def title(self) -> str:
@@ -76,7 +81,7 @@ def judge_gates(document: Mapping[str, Any], policy: Sequence[Row] | None = None
         expected = "at least one [[gate]], which states what must hold"
         remedy = "Add one to the plan, or give --policy FILE."
         raise BadInput("gate", expected=expected, got="none in the plan", remedy=remedy)
-    return [_judged(document, rule, f"gate[{index}]") for index, rule in enumerate(rules)]
+    return [_judged(document, rule, f"gate[{index}]", rules) for index, rule in enumerate(rules)]
 
 
 def read_policy(path: Path) -> list[Row]:
@@ -136,13 +141,13 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _judged(document: Mapping[str, Any], rule: Row, place: str) -> Judged:
+def _judged(document: Mapping[str, Any], rule: Row, place: str, rules: Sequence[Row]) -> Judged:
     """Judge one limit by the worst row that matches."""
     _check_names(document, rule, place)
     own = [row for row in document["summary"] if row["attack"] == rule["attack"]]
     own = [row for row in own if rule.get("role") in (None, row["role"])]
     defence = rule.get("defence") or deployed(document, own)
-    judged = _by_rows(document, rule, [row for row in own if row["defence"] == defence])
+    judged = _by_rows(document, rule, [row for row in own if row["defence"] == defence], rules)
     if not judged:
         return Judged(
             attack=str(rule["attack"]),
@@ -156,15 +161,15 @@ def _judged(document: Mapping[str, Any], rule: Row, place: str) -> Judged:
     return max(judged, key=lambda limit: (RANK[limit.outcome], limit.high is None, limit.high or 0.0))
 
 
-def _by_rows(document: Mapping[str, Any], rule: Row, rows: Sequence[Row]) -> list[Judged]:
-    """Judge the limit on each of the rows that it is about."""
+def _by_rows(document: Mapping[str, Any], rule: Row, rows: Sequence[Row], rules: Sequence[Row]) -> list[Judged]:
+    """Judge the limit on each of the rows that it is about; `rules` are all limits."""
     metric, role = str(rule["metric"]).removesuffix(OVER_FLOOR), rule.get("role")
     own = [row for row in rows if row["attack"] == rule["attack"] and row["metric"] == metric]
     asked = [row for row in own if role in (None, row["role"])]
     unaware = {row["role"] for row in asked if row["aware"] is False}
     # An attacker who cannot use the defence answers as one who does not know it, who counts in its place.
     counted = [row for row in asked if row.get("adapts") is not False or row["role"] not in unaware]
-    return [_by_row(document, rule, row) for row in counted]
+    return [_by_row(document, rule, row, rules) for row in counted]
 
 
 def _check_names(document: Mapping[str, Any], rule: Row, place: str) -> None:
@@ -244,12 +249,16 @@ def label_of(part: Row) -> str:
     return str(part.get("label") or part.get("name") or part.get("factory"))
 
 
-def _by_row(document: Mapping[str, Any], rule: Row, row: Row) -> Judged:
+def _by_row(document: Mapping[str, Any], rule: Row, row: Row, rules: Sequence[Row]) -> Judged:
     """Judge the limit on one row."""
     over = str(rule["metric"]).endswith(OVER_FLOOR)
-    value, low, high = (row[name] for name in (("difference", "low", "high") if over else MEAN))
     primary = _primary(document, row)
+    if over and (row["metric"], primary["metric"]) == FOLLOWS:
+        row = primary
+    value, low, high = (row[name] for name in (("difference", "low", "high") if over else MEAN))
     outcome, reason = _outcome(document, rule, row, primary)
+    if outcome == "pass" and (leak := _unlimited(rule, row, primary, rules)) is not None:
+        outcome, reason = "inconclusive", leak
     return Judged(
         **{"attack": row["attack"], "metric": str(rule["metric"]), "limit": float(rule["limit"])},
         **{name: row[name] for name in ("defence", "role", "aware")},
@@ -260,7 +269,26 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row) -> Judged:
         high=high,
         reason=reason,
         state=primary["state"],
+        measured=row["metric"],
+        primary=primary["metric"],
     )
+
+
+def _unlimited(rule: Row, row: Row, primary: Row, rules: Sequence[Row]) -> str | None:
+    """Return that the attack's verdict is a leak in another metric than the limited one, which no limit is about."""
+    if row is primary or primary["state"] != "leaks":
+        return None
+    same = [other for other in rules if all(other.get(key) == rule.get(key) for key in ("attack", "defence"))]
+    limited = {str(other["metric"]) for other in same if other.get("role") in (None, row["role"])}
+    follows = {FOLLOWS[1]} if f"{FOLLOWS[0]}{OVER_FLOOR}" in limited else set()
+    if primary["metric"] in {name.removesuffix(OVER_FLOOR) for name in limited} | follows:
+        return None
+    gain = value_words(primary["difference"], primary["metric"], sign=True)
+    return f"the verdict's metric {_words(primary['metric'])} leaks ({gain}): limit that one"
+
+
+def _words(metric: str) -> str:
+    return metric.replace("_", " ")
 
 
 def _outcome(document: Mapping[str, Any], rule: Row, row: Row, primary: Row) -> tuple[GateOutcome, str]:
@@ -268,9 +296,11 @@ def _outcome(document: Mapping[str, Any], rule: Row, row: Row, primary: Row) -> 
     limit, written = float(rule["limit"]), gated(float(rule["limit"]), str(rule["metric"]))
     over = str(rule["metric"]).endswith(OVER_FLOOR)
     value, low, high = (row[name] for name in (("difference", "low", "high") if over else MEAN))
-    state = primary["state"]
+    state, why = primary["state"], primary["reason"]
+    if row is not primary:
+        why = f"verdict by {_words(primary['metric'])}: {why}"
     if value is None:
-        return "inconclusive", f"nothing was measured: {primary['reason']}"
+        return "inconclusive", f"nothing was measured: {why}"
     if row is primary and state in ("leaks", "small") and value > limit:
         return "fail", f"it leaks, above {written}"
     if low is not None and low > limit:
@@ -280,10 +310,10 @@ def _outcome(document: Mapping[str, Any], rule: Row, row: Row, primary: Row) -> 
         return "inconclusive", lost
     bounded = row is primary and state in BOUNDED_STATES and over and (row["upper"] or 0.0) <= limit
     if high is None or (high > limit and not bounded):
-        return "inconclusive", f"the interval contains {written}; {primary['reason']}"
+        return "inconclusive", f"the interval contains {written}; {why}"
     doubt = unproven(document, primary)
     if doubt is not None:
-        return "inconclusive", doubt
+        return "inconclusive", doubt if row is primary else why
     within = BOUNDED_STATES[state] if bounded else "the whole interval is within {}"
     return "pass", within.format(written)
 
@@ -397,7 +427,7 @@ def _setting(
     name: str, gates: Sequence[Row], document: Row, utility: Mapping[str, Row], metric: str | None
 ) -> DefenceChoice:
     own = [row for row in document["summary"] if row["defence"] == name and not row["oracle"]]
-    judged = [_by_rows(document, gate, own) for gate in gates]
+    judged = [_by_rows(document, gate, own, gates) for gate in gates]
     broken = tuple(reason for gate, limits in zip(gates, judged, strict=True) if (reason := _broken(gate, limits)))
     fails = any(limit.outcome == "fail" for limits in judged for limit in limits)
     choice = DefenceChoice(defence=name, broken=broken, fails=fails)
@@ -422,6 +452,8 @@ def _broken(gate: Row, limits: Sequence[Judged]) -> str | None:
     if not limits:
         return f"{name} was not measured"
     worst = max(limits, key=lambda limit: (limit.outcome != "pass", limit.high is None, limit.high or 0.0))
+    if worst.measured != worst.metric.removesuffix(OVER_FLOOR):
+        name = f"{name}, judged on {_words(str(worst.measured))},"
     if worst.outcome == "pass":
         return None
     if worst.high is None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fedxray.audit.judge.gate import judge_gates, read_policy
+from fedxray.audit.judge.gate import judge_gates, read_policy, recommend
+from fedxray.cli.decide import gate_lines
 from fedxray.errors import BadInput
 
 RULE = {"attack": "a", "metric": "accuracy_over_floor", "limit": 0.1}
@@ -55,6 +56,53 @@ def test_a_plain_metric_is_judged_on_the_interval_of_its_mean() -> None:
         rule = {"attack": "a", "metric": "accuracy", "limit": limit}
         found = judge_gates(results(row(), gate=[rule]))[0]
         assert found.outcome == outcome and (found.value, found.low, found.high) == (0.6, 0.55, 0.65)
+
+
+def rare(low: float, high: float, state: str) -> dict[str, Any]:
+    """A row of an attribute of which one value is rare: the verdict is by balanced accuracy."""
+    return row(low, high, metric="balanced_accuracy", state=state, reason="+10.6 points over imputation")
+
+
+def test_a_limit_on_accuracy_follows_the_metric_of_the_verdict() -> None:
+    rows = (row(-0.06, -0.03, primary=False, state=None), rare(0.071, 0.139, "leaks"))
+    found = judge_gates(results(*rows, gate=[RULE | {"limit": 0.05}]))[0]
+    assert (found.outcome, found.low, found.measured) == ("fail", 0.071, "balanced_accuracy")
+    assert gate_lines([found])[1].replace("\N{NO-BREAK SPACE}", " ").strip() == (
+        "balanced accuracy +10.5 points (95 % interval +7.1 to +13.9 points) by the server, state leaks: "
+        "it leaks, above 5 points"
+    )
+    plain = RULE | {"metric": "accuracy", "limit": 0.7}  # the score itself is judged as it is
+    assert judge_gates(results(*rows, gate=[plain]))[0].measured == "accuracy"
+
+
+def test_no_limit_passes_beside_a_leak_that_nothing_limits() -> None:
+    other = row(0.0, 0.02, metric="auc", primary=False, state=None)
+    document, rule = results(other, rare(0.071, 0.139, "leaks")), {**RULE, "metric": "auc_over_floor"}
+    for case in document["cases"]:
+        case["scores"] = {"auc": 0.6, "balanced_accuracy": 0.6}
+    found = judge_gates(document, [rule])[0]
+    assert found.outcome == "inconclusive" and found.reason.replace("\N{NO-BREAK SPACE}", " ") == (
+        "the verdict's metric balanced accuracy leaks (+10.5 points): limit that one"
+    )
+    assert "state of balanced accuracy leaks: " in gate_lines([found])[1]
+    for metric in ("balanced_accuracy_over_floor", "accuracy_over_floor"):
+        assert judge_gates(document, [rule, {**RULE, "metric": metric, "limit": 0.2}])[0].outcome == "pass"
+        elsewhere = {**RULE, "metric": metric, "limit": 0.2, "defence": "none"}
+        assert judge_gates(document, [rule, elsewhere])[0].outcome == "inconclusive"
+    choice = recommend(document, [rule])
+    assert choice.chosen is None and "limit that one" in choice.settings[0].broken[0]
+
+
+def test_every_number_names_its_metric() -> None:
+    rows = (row(0.0, 0.2, metric="auc", primary=False, state=None), rare(-0.1, 0.3, "open"))
+    document = results(*rows, gate=[RULE | {"metric": "auc_over_floor"}])
+    for case in document["cases"]:
+        case["scores"] = {"auc": 0.6, "balanced_accuracy": 0.6}
+    found = judge_gates(document)[0]
+    assert found.reason == "the interval contains 0.1; verdict by balanced accuracy: +10.6 points over imputation"
+    assert gate_lines([found])[1].lstrip().startswith("ROC AUC +0.100 ")
+    passed = gate_lines(judge_gates(results(row())))[1]
+    assert "accuracy +2.5" in passed and ", state no leak found: no leak found above" in passed
 
 
 def test_the_worst_seat_and_attacker_counts() -> None:
