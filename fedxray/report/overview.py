@@ -156,7 +156,7 @@ def worst_words(row: Row) -> tuple[str, str] | None:
     return units.value(worst["value"], row["metric"]), ", ".join(located)
 
 
-# Of one card its own headline stands; of several, these with the number of cards.
+# Of one card its own headline stands; of several, these with the number of defences.
 OVERALL: Mapping[str, str] = {
     "leaks": "It leaks",
     "suspected": "A leak is suspected",
@@ -168,8 +168,8 @@ OVERALL: Mapping[str, str] = {
 COUNTED: Mapping[str, str] = {"small": "a small leak", "trace": "a trace", "stopped": "the leak stopped"}
 
 
-def overall(made: Sequence[Card], noun: str = "cards below") -> tuple[str, str]:
-    """Return the worst state of an audit's cards and its headline, where the cards are called `noun`."""
+def overall(made: Sequence[Card]) -> tuple[str, str]:
+    """Return the worst state of an audit's cards and its headline."""
     if not made:
         return "open", "Nothing was measured."
     worst = min(made, key=lambda card: states.severity(card.row))
@@ -177,9 +177,11 @@ def overall(made: Sequence[Card], noun: str = "cards below") -> tuple[str, str]:
         return worst.state, worst.headline
     counts = Counter(_group(card.state) for card in made)
     first = _group(worst.state)
-    total = f"all {len(made)}" if counts[first] == len(made) else f"{counts[first]} of the {len(made)}"
-    clauses = [f"{OVERALL.get(first, 'Not decided')} in {total} {noun}"]
-    clauses += [f"{COUNTED.get(name, name)} in {counts[name]}" for name in GROUPS if name != first and counts[name]]
+    total = f"all {len(made)}" if counts[first] == len(made) else f"{counts[first]} of {len(made)}"
+    where, noun = ("under", "defences") if len({card.plan for card in made}) == 1 else ("in", "settings")
+    clauses = [f"{OVERALL.get(first, 'Not decided')} {where} {total} {noun}"]
+    others = [name for name in GROUPS if name != first and counts[name]]
+    clauses += [f"{COUNTED.get(name, name)} {where} {counts[name]}" for name in others]
     return worst.state, "; ".join(clauses) + "."
 
 

@@ -38,7 +38,7 @@ def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     made = cards(document)
     name = printable(str(document["plan"].get("name") or "audit"))
     lines = [
-        ("", " ".join(part for part in (f"{name}:", overall(made, "settings")[1], _safe(strongest(made))) if part))
+        ("", " ".join(part for part in (f"{name}:", overall(made)[1], _safe(strongest(made))) if part))
     ]
     lines += [("", f"{outcome(document)} They never count as safety.")] if outcome(document) else []
     for recording in recordings_of(document):

@@ -104,23 +104,23 @@ def test_metrics_without_a_verdict_and_oracles_do_not_count() -> None:
         (["no leak found"], ("no leak found", "No leak found, by an attack that detects a planted one.")),
         (
             ["leaks", "no leak found", "open"],
-            ("leaks", "It leaks in 1 of the 3 cards below; not decided in 1; no leak found in 1."),
+            ("leaks", "It leaks under 1 of 3 defences; not decided under 1; no leak found under 1."),
         ),
-        (["leaks", "leaks"], ("leaks", "It leaks in all 2 cards below.")),
-        (["open", "coarse"], ("coarse", "Not decided in all 2 cards below.")),
+        (["leaks", "leaks"], ("leaks", "It leaks under all 2 defences.")),
+        (["open", "coarse"], ("coarse", "Not decided under all 2 defences.")),
         (
             ["no leak found", "suspected"],
-            ("suspected", "A leak is suspected in 1 of the 2 cards below; no leak found in 1."),
+            ("suspected", "A leak is suspected under 1 of 2 defences; no leak found under 1."),
         ),
         (
             ["no leak found", "trace", "blinded"],
             (
                 "trace",
-                "The messages reveal something (trace) in 1 of the 3 cards below; not decided in 1; no leak found "
-                "in 1.",
+                "The messages reveal something (trace) under 1 of 3 defences; not decided under 1; no leak found "
+                "under 1.",
             ),
         ),
-        (["no leak found"] * 3, ("no leak found", "No leak found in all 3 cards below.")),
+        (["no leak found"] * 3, ("no leak found", "No leak found under all 3 defences.")),
     ],
 )
 def test_the_worst_state_is_the_headline(kinds: list[str], wanted: tuple[str, str]) -> None:

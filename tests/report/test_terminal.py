@@ -32,7 +32,7 @@ def test_headline_then_a_line_per_primary_row_then_next_steps() -> None:
     document = make_results(*rows)
     document["cases"][0] |= {"status": "diverged", "scores": {}}
     lines = summary_lines(document)
-    assert lines[0].startswith("digits-pilot: It leaks in 1 of the 2 settings; no leak found in 1. Largest: ")
+    assert lines[0].startswith("digits-pilot: It leaks under 1 of 2 defences; no leak found under 1. Largest: ")
     assert lines[1] == "1 of 90 cases failed: attribute-from-model: diverged. They never count as safety."
     title = f"  attribute-from-model (server), accuracy, margin 5{GLUE}points: "
     assert lines[2:4] == [
