@@ -6,6 +6,7 @@ everywhere. Files for machines (results.json, SARIF properties) hold plain fract
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from fedxray.errors import BadInput
@@ -50,20 +51,40 @@ def value(amount: float | None, metric: str | None, *, sign: bool = False) -> st
     return _signed(text, sign) + (GLUE + UNITS[base] if base in UNITS else "")
 
 
-def between(low: float | None, high: float | None, metric: str | None, *, sign: bool = False) -> str:
-    """Return an interval with its unit once, cut at the ends of a bounded metric."""
+def between(
+    low: float | None, high: float | None, metric: str | None, *, sign: bool = False, floor: float | None = None
+) -> str:
+    """Return an interval with its unit once, cut at the ends of a bounded metric; of a gain, over this `floor`."""
     if low is None or high is None:
         return "no interval"
-    base = base_metric(metric or "")
-    if not sign and base in BOUNDED:
-        # A t-interval may pass the ends of a share, which the share itself cannot.
-        low, high = max(low, -1.0 if base.endswith("ssim") else 0.0), min(high, 1.0)
-    elif not sign and base in NOT_NEGATIVE:
-        low = max(low, 0.0)
-    elif base in BOUNDED and not base.endswith("ssim"):
-        low, high = max(low, -1.0), min(high, 1.0)  # nor can a difference of two shares
+    # A t-interval may pass the ends of a share, which the share itself cannot.
+    low, high = (possible_gain(end, metric, floor) if sign else possible(end, metric) for end in (low, high))
     first, last = value(low, metric, sign=sign), value(high, metric, sign=sign)
     return f"{first.partition(GLUE)[0]} to {last}"
+
+
+def possible(score: float, metric: str | None) -> float:
+    """Return a score cut at the ends of its metric."""
+    least, most = _ends(metric)
+    return min(max(score, least), most)
+
+
+def possible_gain(gain: float, metric: str | None, floor: float | None) -> float:
+    """Return a gain cut at the largest and smallest that a score can have over this floor, as far as it is known."""
+    least, most = _ends(metric)
+    if floor is None:
+        return min(max(gain, least - most), most - least)
+    if is_down(metric):
+        return min(max(gain, floor - most), floor - least)
+    return min(max(gain, least - floor), most - floor)
+
+
+def _ends(metric: str | None) -> tuple[float, float]:
+    """Return the smallest and the largest value of a metric."""
+    base = base_metric(metric or "")
+    if base in BOUNDED:
+        return (-1.0 if base.endswith("ssim") else 0.0), 1.0
+    return (0.0 if base in NOT_NEGATIVE else -math.inf), math.inf
 
 
 def margin_of(margin: float, metric: str | None) -> str:

@@ -99,7 +99,7 @@ def write_annex(folder: Path) -> tuple[Path, Path]:
     environment.filters |= {
         "value": units.value,
         "between": units.between,
-        "size": units.amount,
+        "limit": _limit,
         "defence": words.defence_words,
         "role": words.role_words,
         "metric": words.metric_name,
@@ -190,6 +190,15 @@ def _result(document: Mapping[str, Any], row: Row) -> dict[str, Any]:
         "controls": {name: control["mean"] for name, control in row["controls"].items()},
         "detection_limit": row["seen"],
     }
+
+
+def _limit(result: Row) -> str:
+    """Return the detection limit of a result in words."""
+    limit, metric = result["detection_limit"], result["metric"]
+    if limit is None:
+        return "–"
+    possible = units.possible_gain(limit, metric, result["floor"]) >= limit
+    return units.amount(limit, metric) if possible else "none: more than is possible"
 
 
 def _exposed(document: Mapping[str, Any]) -> list[str]:

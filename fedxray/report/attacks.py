@@ -141,7 +141,7 @@ def _measure(row: Row) -> dict[str, Any]:
         "floor": units.value(row["floor"], metric),
         "over": words.floor_words(row["over"], row["public"]),
         "gain": units.value(row["difference"], metric, sign=True),
-        "gain_spread": units.between(row["low"], row["high"], metric, sign=True),
+        "gain_spread": units.between(row["low"], row["high"], metric, sign=True, floor=row["floor"]),
         # name, mean, gain over it with interval
         "controls": [_control(name, control, metric) for name, control in row["controls"].items()],
         "ceiling": None if row["ceiling"] is None else units.value(row["ceiling"], metric),
@@ -154,7 +154,8 @@ def _measure(row: Row) -> dict[str, Any]:
 
 
 def _control(name: str, control: Row, metric: str | None) -> tuple[str, str, str]:
-    return words.SHORT_CONTROLS.get(name, name), units.value(control["mean"], metric), gain_words(control, metric)
+    gain = gain_words(control, metric, control["mean"])
+    return words.SHORT_CONTROLS.get(name, name), units.value(control["mean"], metric), gain
 
 
 # Leakage against utility: every defence a point, of its strongest attacker, and the Pareto frontier
@@ -256,7 +257,7 @@ def _line(point: Point, row: Row, utility: Row) -> dict[str, Any]:
         "defence": point.label,
         "aware": words.aware_words(row),
         "utility": f"{amount} ({range_of})",
-        "gain": gain_words(row, row["metric"]),
+        "gain": gain_words(row, row["metric"], row["floor"]),
         "epsilon": None if utility["epsilon"] is None else f"{utility['epsilon']:.3g}",
         "frontier": point.frontier,
     }

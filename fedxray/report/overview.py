@@ -411,7 +411,7 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
         others = "" if len(rest) == 1 else f" Another attack under it: {states.worst_state(list(rest))}."
         return f"Use {name}: no leak found with it{cost}.{others}", ""
     if best["state"] == "stopped":
-        left = units.value(best["upper"], best["metric"], sign=True)
+        left = states.most(best)
         return f"Use {name}: it stops this attack, at most {left} are left{cost}. Another attack may still succeed.", ""
     if best["state"] == "leaks":
         text = f"No audited defence stops it: {name} leaves {gain}{cost}."

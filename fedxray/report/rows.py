@@ -26,10 +26,10 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return groups
 
 
-def gain_words(row: Row, metric: str | None) -> str:
-    """Return the gain of a row, or over one of its controls, with its interval."""
+def gain_words(row: Row, metric: str | None, floor: float | None) -> str:
+    """Return the gain of a row over its floor, or over one of its controls in its place, with its interval."""
     gain = units.value(row["difference"], metric, sign=True)
-    return f"{gain} ({units.between(row['low'], row['high'], metric, sign=True)})"
+    return f"{gain} ({units.between(row['low'], row['high'], metric, sign=True, floor=floor)})"
 
 
 def plan_of(row: Row) -> str | None:

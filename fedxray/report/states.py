@@ -56,10 +56,9 @@ def headline(row: Row) -> str:
     if row["state"] == "leaks":
         return f"It leaks{where}."
     if row["state"] == "coarse" and row["seen"] is not None:
-        return f"Not decided: only a leak of {size(row['seen'], row)} or more would have been detected."
+        return f"Not decided: {detected(row)} would have been detected."
     if row["state"] == "stopped" and row["upper"] is not None:
-        left = units.value(row["upper"], row["metric"], sign=True)
-        return f"The leak is stopped, as far as this attack shows: at most {left} are left."
+        return f"The leak is stopped, as far as this attack shows: at most {most(row)} are left."
     if row["state"] == "trace" and (row["difference"] or 0.0) <= 0:
         return "No gain, but the messages reveal something: a stronger attack may leak."
     return {
@@ -80,7 +79,8 @@ def measured(row: Row, secret: str | None) -> str:
     if row["floor"] is None:
         return score
     gain = units.value(row["difference"], metric, sign=True)
-    spread = units.between(row["low"], row["high"], metric, sign=True).partition(units.GLUE)[0].replace("+", "")
+    ends = units.between(row["low"], row["high"], metric, sign=True, floor=row["floor"])
+    spread = ends.partition(units.GLUE)[0].replace("+", "")
     known = "" if row["low"] is None else f" (95{units.GLUE}% interval {spread})"
     if row["low"] is not None and base_metric(metric) in units.BOUNDED and row["high"] - row["low"] >= 1:
         known = f" ({words.count(row['runs'], 'run')}: too few for a useful interval)"
@@ -134,6 +134,18 @@ def _scope_of_runs(row: Row) -> str:
     return f"These {row['runs']} runs. Other seeds of the same set-up: expect a mean gain within the interval."
 
 
+def most(row: Row) -> str:
+    """Return the upper bound of a gain, at most what the floor leaves."""
+    return units.value(units.possible_gain(row["upper"], row["metric"], row["floor"]), row["metric"], sign=True)
+
+
+def detected(row: Row) -> str:
+    """Return which leaks an audit like this one detects: from the detection limit on, if the floor leaves as much."""
+    if units.possible_gain(row["seen"], row["metric"], row["floor"]) < row["seen"]:
+        return "not even the largest possible leak"
+    return f"only a leak of {size(row['seen'], row)} or more"
+
+
 def size(amount: float, row: Row) -> str:
     """Return a gain, margin or detection limit with its unit, without a sign."""
     return units.amount(amount, row["metric"])
@@ -167,8 +179,8 @@ def _not_luck(row: Row) -> str:
 
 
 def _small(row: Row) -> str:
-    gain, most = (units.value(row[name], row["metric"], sign=True) for name in ("difference", "upper"))
-    bound = "" if row["upper"] is None else f", at most {most} in runs like these"
+    gain = units.value(row["difference"], row["metric"], sign=True)
+    bound = "" if row["upper"] is None else f", at most {most(row)} in runs like these"
     return f"{gain} over the floor{bound}. {_not_luck(row)} A stronger attack may leak more."
 
 
@@ -224,16 +236,15 @@ def _reversed(row: Row) -> str:
 
 
 def _coarse(row: Row) -> str:
-    least = f"a leak of {size(row['seen'], row)}" if row["seen"] is not None else "a very large leak"
-    most = "" if row["margin"] is None else f"; at most {size(2 * row['margin'], row)} (two margins) is needed"
-    return f"Only {least} would have been detected in 4 of 5 such audits{most}. {NOT_SAFETY}"
+    least = "only a very large leak" if row["seen"] is None else detected(row)
+    needed = "" if row["margin"] is None else f"; at most {size(2 * row['margin'], row)} (two margins) is needed"
+    return f"{words.capital(least)} would have been detected in 4 of 5 such audits{needed}. {NOT_SAFETY}"
 
 
 def _no_leak(row: Row) -> str:
-    most = None if row["upper"] is None else units.value(row["upper"], row["metric"], sign=True)
     power = "The same attack detects a leak that was planted on purpose under the same defence."
     power += f" There {COPIES_ONLY}." if row["metric"] == "auc_subject_other" else ""
-    return f"A gain above {most} does not fit these runs. {power}" if most else power
+    return f"A gain above {most(row)} does not fit these runs. {power}" if row["upper"] is not None else power
 
 
 def limit(row: Row) -> str:
@@ -245,8 +256,7 @@ def limit(row: Row) -> str:
 
 def _open(row: Row) -> str:
     if row["upper"] is not None and row["margin"] is not None and row["upper"] > row["margin"]:
-        most = units.value(row["upper"], row["metric"], sign=True)
-        return f"In runs like these the gain may be as large as {most}, above the margin. {NOT_SAFETY}"
+        return f"In runs like these the gain may be as large as {most(row)}, above the margin. {NOT_SAFETY}"
     return _reason(row)
 
 

@@ -101,7 +101,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _interval(row: Row) -> str:
-    ends = units.between(row["low"], row["high"], row["metric"], sign=True)
+    ends = units.between(row["low"], row["high"], row["metric"], sign=True, floor=row["floor"])
     return ends.partition(units.GLUE)[0].replace("+", "")
 
 

@@ -205,7 +205,7 @@ def power_lines(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             "score": units.value(row["mean"], row["metric"]),
             "floor": units.value(row["floor"], row["metric"]),
             "gain": units.value(row["difference"], row["metric"], sign=True),
-            "spread": units.between(row["low"], row["high"], row["metric"], sign=True),
+            "spread": units.between(row["low"], row["high"], row["metric"], sign=True, floor=row["floor"]),
             "passed": row["passed"],
             "reason": row["reason"],
         }
@@ -219,7 +219,7 @@ def _of_row(row: Row, rounds: str) -> BreakdownLine:
         name=f"{row['attack']}: {rounds}",
         score=units.value(row["mean"], metric),
         floor=units.value(row["floor"], metric),
-        gain=gain_words(row, metric),
+        gain=gain_words(row, metric, row["floor"]),
         sample=words.count(row["n"], row["unit"]),
     )
 

@@ -103,7 +103,7 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
         (
             "coarse",
             {},
-            f"Only a leak of 13{GLUE}points would have been detected in 4 of 5 such audits; at most 10{GLUE}points",
+            f"Only a leak of 13{GLUE}points or more would have been detected in 4 of 5 such audits; at most 10{GLUE}points",
         ),
         ("blinded", {}, "The attack detects a planted leak without this defence, not with it."),
         ("stopped", {}, "The same attack gains +18 points without this defence, at most +4.1 points with it."),
@@ -267,6 +267,17 @@ def test_an_interval_as_wide_as_the_score_is_not_printed() -> None:
     said = states.measured(make_row("open", low=-1.0, high=1.0, runs=2), None)
     assert said.endswith("(2 runs: too few for a useful interval).") and "interval -" not in said
     assert f"(95{GLUE}% interval" in states.measured(make_row("open"), None)
+
+
+def test_no_bound_is_beyond_what_the_floor_leaves() -> None:
+    row = make_row("open", upper=1.31, high=0.873)
+    assert f"as large as +37.8{GLUE}points" in states.evidence(row) and "to 37.8)" in states.measured(row, None)
+    stopped = states.headline(make_row("stopped", upper=1.31))
+    assert f"at most +37.8{GLUE}points are left" in stopped
+    coarse = make_row("coarse", seen=1.31)
+    assert states.headline(coarse) == "Not decided: not even the largest possible leak would have been detected."
+    assert states.evidence(coarse).startswith("Not even the largest possible leak would")
+    assert states.evidence(make_row("coarse")).startswith("Only a leak of 13")
 
 
 def test_a_detection_limit_has_one_digit_after_the_point() -> None:

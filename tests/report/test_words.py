@@ -42,6 +42,14 @@ def test_intervals_name_their_unit_once() -> None:
     assert units.between(None, 0.25, "ssim") == "no interval"
 
 
+def test_a_gain_is_cut_at_what_its_floor_leaves() -> None:
+    assert units.between(0.101, 0.873, "auc", sign=True, floor=0.5) == "+0.101 to +0.500"
+    assert units.between(-0.784, 0.716, "accuracy", sign=True, floor=0.6) == f"−60.0 to +40.0{G}points"
+    assert units.between(-3.0, 9.0, "lpips", sign=True, floor=0.7) == "−3.000 to +0.700"  # distances fall to 0
+    assert units.between(-30.0, 90.0, "psnr", sign=True, floor=11.0) == f"−30.0 to +90.0{G}dB"
+    assert units.between(-1.3, 1.31, "accuracy", sign=True) == f"−100.0 to +100.0{G}points"
+
+
 def test_every_metric_of_the_table_has_words() -> None:
     assert set(words.FINDINGS) <= set(METRICS)
     for name, metric in METRICS.items():

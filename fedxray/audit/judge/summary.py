@@ -205,6 +205,7 @@ def _draft(key: RowKey, group: Sequence[Case], *, is_primary: bool) -> _Draft:
         runs=len(set(units.seeds)),
         difference=difference,
         over=over,
+        floor=floor,
         room=_room(metric, floor),
         record_error=_record_error(units, metric),
         recorded=any("recording" in case["ledger"] for case in group),

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from fedxray.audit.judge.statistics import SEEN_MARGINS, SETTLED_BY, Interval
 from fedxray.metrics.table import BY_PERSON
-from fedxray.metrics.units import between, margin_of, value as score_words
+from fedxray.metrics.units import between, margin_of, possible_gain, value as score_words
 
 Verdict = Literal["leaks", "no leak found", "inconclusive"]
 State = Literal[
@@ -101,6 +101,7 @@ class VerdictInput:
     runs: int
     difference: Interval | None = None  # to the strongest floor, larger = more leak; None without a floor
     over: str | None = None  # the name of the strongest floor
+    floor: float | None = None  # its mean score
     room: float | None = None  # the gain of a perfect attack over the floor; None where it is unbounded
     record_error: float = 0.0  # standard error of the gain if records were independent
     p: float | None = None  # of the deciding test, before adjusting
@@ -346,7 +347,7 @@ def _open_words(given: VerdictInput) -> str:
     if given.runs < LEAST_RUNS or given.upper is None:
         few = f"{count(given.runs, 'run')}, at least {LEAST_RUNS} are needed to find no leak"
         return f"{_gain_words(given)}: {ONE_RECORDING if given.recorded else few}{_settling(given)}"
-    upper = f"up to {score_words(given.upper, given.metric, sign=True)} may be possible"
+    upper = f"up to {_upper(given)} may be possible"
     return f"{_gain_words(given)}, but {upper}, above the margin of {_margin(given)}{_settling(given)}"
 
 
@@ -356,20 +357,26 @@ def _coarse_words(given: VerdictInput) -> str:
 
 
 def _bounded_words(given: VerdictInput) -> str:
-    upper = score_words(given.upper, given.metric, sign=True)
-    return f"{_gain_words(given)}, at most {upper} in runs like these, margin {_margin(given)}"
+    return f"{_gain_words(given)}, at most {_upper(given)} in runs like these, margin {_margin(given)}"
 
 
 def _stopped_words(given: VerdictInput) -> str:
-    without, upper = (score_words(gain, given.metric, sign=True) for gain in (given.leak_without, given.upper))
-    return f"the same attack gains {without} without this defence, at most {upper} with it (margin {_margin(given)})"
+    without = score_words(given.leak_without, given.metric, sign=True)
+    left = f"at most {_upper(given)} with it (margin {_margin(given)})"
+    return f"the same attack gains {without} without this defence, {left}"
+
+
+def _upper(given: VerdictInput) -> str:
+    """Return the upper bound of the gain, at most what the floor leaves."""
+    upper = None if given.upper is None else possible_gain(given.upper, given.metric, given.floor)
+    return score_words(upper, given.metric, sign=True)
 
 
 def _gain_words(given: VerdictInput) -> str:
     difference = given.difference
     if difference is None:
         return "no gain"
-    ends = between(difference.low, difference.high, given.metric, sign=True)
+    ends = between(difference.low, difference.high, given.metric, sign=True, floor=given.floor)
     spread = "" if difference.low is None else f" (95 % interval {ends})"
     return f"{score_words(difference.mean, given.metric, sign=True)} over {given.over}{spread}"
 
