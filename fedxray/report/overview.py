@@ -256,7 +256,7 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
         Finding(
             state=row["state"],
             title=_title(row, several=several),
-            sentence=f"{states.measured(row, secrets.get(row['attack']))} {states.limit(row)}".strip(),
+            sentence=_said(row, secrets.get(row["attack"])),
         )
         for row in rows[:MOST_FINDINGS]
     )
@@ -277,6 +277,11 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
         more=max(len(rows) - MOST_FINDINGS, 0),
         steps=tuple(chosen),
     )
+
+
+def _said(row: Row, secret: str | None) -> str:
+    """Return what was measured, why the state is another than the interval suggests, and the detection limit."""
+    return " ".join(part for part in (states.measured(row, secret), states.despite(row), states.limit(row)) if part)
 
 
 def _key(row: Row) -> tuple[Any, ...]:
@@ -333,7 +338,7 @@ def general_steps(document: Document, made: Sequence[Card]) -> list[str]:
     steps = []
     if {case["status"] for case in document["cases"]} & {"failed", "truncated"}:
         steps.append("Failed or cut-off cases: fix the cause and repeat the command with --resume.")
-    if any(card.state == "leaks" for card in made):
+    if any(card.state == "leaks" and not card.row["recorded"] for card in made):
         limited = any(plan.get("gate") for plan in plans_of(document).values())
         limits = "With the limits of the plan" if limited else "Set limits ([[gate]] in the plan)"
         steps.append(f"{limits}: fedxray recommend selects a defence, fedxray gate checks it.")

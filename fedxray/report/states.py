@@ -30,6 +30,7 @@ STATES = tuple(MEANINGS)
 UNDECIDED = ("blinded", "reversed", "coarse", "open")
 TONES: Mapping[str, str] = {"leaks": "leaks", "no leak found": "safe", "stopped": "safe"}  # others are "open"
 NOT_SAFETY = "This is not safety."
+OTHER_RUNS = "the interval is for other runs"
 
 
 def severity(row: Row) -> tuple[int, float]:
@@ -88,6 +89,25 @@ def measured(row: Row, secret: str | None) -> str:
         f"{score} Without any message {units.value(row['floor'], metric)} would be possible "
         f"(floor: {words.floor_words(row['over'], row['public'])}). Gain: {gain}{known}."
     )
+
+
+def despite(row: Row) -> str:
+    """Return why a row has its state although its interval seems to say otherwise; empty where it does not."""
+    if row["low"] is None or row["margin"] is None or row["runs"] < 2:
+        return ""
+    if row["state"] == "leaks" and row["low"] < row["margin"] and row["p_adjusted"] is not None:
+        return f"In these {row['runs']} runs it is not luck ({probability(row['p_adjusted'])}); {OTHER_RUNS}."
+    if row["state"] != "suspected" or row["low"] <= row["margin"]:
+        return ""
+    if row["p_adjusted"] is not None and row["p_adjusted"] <= _level(row):
+        return "The messages matter, but the gain may come from easy records."
+    needed = f", about {row['runs'] + row['more_seeds']} needed" if row["more_seeds"] else ""
+    return f"Not yet shown to be more than luck: {row['runs']} runs{needed}."
+
+
+def _level(row: Row) -> float:
+    """Return the p-value that is needed."""
+    return float((row["family"] or {}).get("spent", 0.05))
 
 
 def margin(row: Row) -> str:
@@ -202,7 +222,7 @@ def _pairings(p: float | None, resolution: float) -> str:
 
 
 def _suspected(row: Row) -> str:
-    p, level = row["p_adjusted"], (row["family"] or {}).get("spent", 0.05)
+    p, level = row["p_adjusted"], _level(row)
     if p is None:
         return "The gain is above the margin, but no test can show here that it is not luck."
     if p <= level:
@@ -285,7 +305,8 @@ STOPPED_SO_FAR = (
 )
 ANOTHER = "Try another attack of this kind: add it to the attacks of the plan and audit again:"
 COMBINE = "Combine the messages with what is known without them: add to the plan, with the attack's other settings:"
-FEW_RUNS = f"At least {LEAST_RUNS} seeds are needed to settle it, perhaps more:"
+SIMULATE = "A recording is one run. To settle it, simulate the federation: the same plan without [transcript], with:"
+FEW_RUNS = f"Too few runs to say how many would settle it: run at least {LEAST_RUNS} seeds:"
 UNTESTED = "Treat the defence as untested, and audit another one. To list them:"
 AS_A_LEAK = "fedxray has no other attack of this kind: treat it as a leak. "
 NEW_DEFENCE = "Audit a defence: for example, put this line first in the plan, in place of any defence there:"
@@ -317,7 +338,7 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
         step, command = defend(row)
         return AS_A_LEAK + step, command
     if row["recorded"]:
-        return "Audit more of the node's records, or simulate the federation: a recording is one run.", ""
+        return SIMULATE, 'seeds = "auto"'
     if (row["family"] or {}).get("left") == 0:
         return "The looks at this audit have spent their 5 %: run a new one with more seeds, in another folder.", ""
     if row["more_seeds"]:
@@ -342,5 +363,5 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
 def defend(row: Row) -> tuple[str, str]:
     """Return how to try a defence, or another one, against what a row reveals."""
     if row["recorded"]:
-        return "A recording cannot compare defences: simulate the federation with some.", ""
+        return "A recording cannot compare defences: simulate the federation with some (without [transcript]).", ""
     return (NEW_DEFENCE, DEFENCE_LINE) if row["defence"] == "none" else (STRONGER, LIST)

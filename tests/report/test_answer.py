@@ -68,6 +68,10 @@ def test_steps_are_few_without_repeats_and_have_commands() -> None:
     assert found.steps[0][1] == "fedxray audit PLAN.toml --resume --seeds 5"
 
 
+def test_a_finding_says_why_its_state_is_not_what_its_interval_suggests() -> None:
+    assert answered(make_row("leaks", low=0.01)).findings[0].sentence.endswith("the interval is for other runs.")
+
+
 def test_nothing_measured_is_no_yes() -> None:
     document = make_results() | {"cases": [], "summary": [], "utility": []}
     assert answer(document, cards(document)).text == "Not yet: nothing was measured."

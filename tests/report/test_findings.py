@@ -204,6 +204,7 @@ def test_without_a_defence_the_step_ends_with_a_line_for_the_plan() -> None:
     recorded = make_results(make_row())
     recorded["plan"]["transcript"] = {}
     assert "simulate the federation" in cards(recorded)[0].step
+    assert not any("recommend" in step for step in next_steps(recorded, cards(recorded))), "it has one setting only"
 
 
 def test_the_most_exposed_client_has_its_name_and_the_share_its_whole() -> None:

@@ -197,14 +197,14 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         ("trace", {"defence": "dp-sgd"}, "treat it as a leak. Audit a stronger setting", "fedxray list defences"),
         ("trace", {"recorded": True}, "treat it as a leak. A recording cannot compare defences", ""),
         ("stopped", {}, "Nothing to fix against this attack.", ""),
-        ("open", {"runs": 2, "more_seeds": None, "upper": None}, "At least 3 seeds are needed", "--resume --seeds 3"),
+        ("open", {"runs": 2, "more_seeds": None, "upper": None}, "Too few runs to say", "--resume --seeds 3"),
         ("open", {"mean": None, "more_seeds": None, "upper": None}, "Nothing was measured: fix what made", ""),
         ("blinded", {}, "Treat the defence as untested, and audit another one", "fedxray list defences"),
         ("no leak found", {}, "Nothing to fix. Audit again when data", ""),
         ("small", {}, "set a limit", ""),
         ("suspected", {"family": {"rows": 1, "left": 0.0}}, "run a new one with more seeds, in another folder", ""),
         ("reversed", {}, "Treat it as a suspected leak", ""),
-        ("suspected", {"recorded": True}, "a recording is one run", ""),
+        ("suspected", {"recorded": True}, "A recording is one run. To settle it, simulate", 'seeds = "auto"'),
     ],
 )
 def test_what_would_settle_a_row(kind: str, changes: dict[str, Any], text: str, command: str) -> None:
@@ -267,6 +267,17 @@ def test_an_interval_as_wide_as_the_score_is_not_printed() -> None:
     said = states.measured(make_row("open", low=-1.0, high=1.0, runs=2), None)
     assert said.endswith("(2 runs: too few for a useful interval).") and "interval -" not in said
     assert f"(95{GLUE}% interval" in states.measured(make_row("open"), None)
+
+
+def test_a_state_that_its_interval_seems_to_contradict_gives_its_reason() -> None:
+    leaks = make_row("leaks by split", low=-0.307, high=0.505, runs=2, p_adjusted=0.002)
+    assert states.despite(leaks) == "In these 2 runs it is not luck (p = 0.002); the interval is for other runs."
+    suspected = make_row("suspected", low=0.085, high=0.147, runs=6, more_seeds=6)
+    assert states.despite(suspected) == "Not yet shown to be more than luck: 6 runs, about 12 needed."
+    assert states.despite(suspected | {"more_seeds": None}).endswith("luck: 6 runs.")
+    assert "easy records" in states.despite(suspected | {"p_adjusted": 0.001})
+    assert not any(states.despite(make_row(kind)) for kind in ROWS), "where both agree nothing is added"
+    assert not states.despite(leaks | {"runs": 1}) and not states.despite(leaks | {"low": None})
 
 
 def test_no_bound_is_beyond_what_the_floor_leaves() -> None:
