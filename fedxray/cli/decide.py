@@ -73,8 +73,10 @@ def _uri(path: Path) -> str:
 
 HEADINGS = {
     "worse": "Worse, beyond the intervals:",
+    "leaks": "Worse by the verdict, a leak that was none before:",
     "better": "Better, beyond the intervals:",
     "unknown": "Not comparable, an interval is missing or an attack failed:",
+    "changed": "Verdict changed, the numbers are the same within the intervals:",
 }
 MOST_NAMED = 10
 
@@ -103,8 +105,9 @@ def _conclusion(comparison: Comparison) -> str:
     if comparison.worse:
         return "Something got worse."
     unknown = sum(change.outcome == "unknown" for change in comparison.changes) + len(comparison.only_first)
+    leak = {(True, True): ", but both leak", (False, True): ", but the second leaks"}.get(comparison.leak, "")
     aside = f"; {unknown} of the first's rows could not be compared" if unknown else ""
-    return f"Nothing got worse beyond the intervals{aside}."
+    return f"Nothing got worse beyond the intervals{leak}{aside}."
 
 
 def _change_lines(change: Change) -> list[str]:
@@ -154,11 +157,21 @@ def recommend_lines(recommendation: Recommendation) -> list[str]:
     for setting in settings:
         outcome = "holds" if setting.holds else "breaks" if setting.fails else "open"
         lines.append(f"  {printable(setting.defence):<{width}}{outcome:<8}{_utility(setting)}".rstrip())
-        lines += [f"  {'':<{width}}{'':<8}{printable(reason)}" for reason in setting.broken]
+        notes = [*setting.broken, *([] if setting.guess is None else [_no_better(setting)])]
+        lines += [f"  {'':<{width}}{'':<8}{printable(note)}" for note in notes]
     if recommendation.chosen is None:
+        useless = [setting for setting in settings if setting.holds]
+        if useless:
+            named = printable(some([setting.defence for setting in useless], MOST_NAMED))
+            return [*lines, f"No recommendation: {named} would keep every limit, but {_no_better(useless[0])}."]
         undecided = any(not setting.fails for setting in settings)
         return [*lines, f"No recommendation: no setting {'is shown to keep' if undecided else 'keeps'} every limit."]
     return [*lines, f"Recommended: {printable(recommendation.chosen.defence)}", CAUTION]
+
+
+def _no_better(setting: DefenceChoice) -> str:
+    guess = units.value(setting.guess, setting.metric)
+    return f"the model is then no better than a constant guess ({guess}): try a weaker setting"
 
 
 def _utility(setting: DefenceChoice) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.judge.gate import UTILITY, parts, plans_of
+from fedxray.audit.judge.gate import UTILITY, learned, parts, plans_of
 from fedxray.audit.judge.results import failure_line
 from fedxray.audit.judge.verdict import DECIDED, is_bounded
 from fedxray.audit.plan.recorded import ON_WORD
@@ -408,7 +408,13 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
     if not tried:
         step, command = states.defend(row)
         return f"{helps} {step}".strip(), command
-    best = max(tried, key=lambda other: (states.severity(other)[0], _utility(costs.get(other["defence"]))))
+    useless = {name for name, utility in costs.items() if not learned(utility)}
+    useless = set() if row["defence"] in useless else useless
+    useful = [other for other in tried if other["defence"] not in useless]
+    fitting = useful if any(map(_stops, useful)) else tried
+    best = max(fitting, key=lambda other: (states.severity(other)[0], _utility(costs.get(other["defence"]))))
+    if best["defence"] in useless and _stops(best):
+        return _useless(best["defence"], costs[best["defence"]]), ""
     name, cost = best["defence"], _cost(row, best, costs)
     gain = units.value(best["difference"], best["metric"], sign=True)
     if best["state"] == "no leak found":
@@ -431,6 +437,18 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
     return " ".join(part for part in (text, helps, states.STRONGER) if part), states.LIST
 
 
+def _stops(row: Row) -> bool:
+    """Whether a defence may be proposed because of what this row shows."""
+    return row["state"] in ("no leak found", "stopped") or (row["state"] == "small" and is_bounded(row))
+
+
+def _useless(name: str, utility: Row) -> str:
+    metric = utility["metric"]
+    reached, guess = (units.value(utility[key], metric) for key in ("value", "guess"))
+    constant = f"a constant guess ({COSTS.get(metric, metric)} {reached} against {guess})"
+    return f"{name} stops this leak, but the model is then no better than {constant}: audit a weaker setting of it."
+
+
 def _utility(utility: Row | None) -> float:
     """Return the utility of a defence, larger is better."""
     if utility is None:
@@ -447,17 +465,10 @@ def _cost(row: Row, best: Row, costs: Mapping[str, Row]) -> str:
         return ""
     metric, what = after["metric"], COSTS.get(after["metric"], after["metric"])
     old, new = units.value(before["value"], metric), units.value(after["value"], metric)
-    if before.get("guess") is not None and not _learned(before):
+    if not learned(before):
         guess = f"{what} {old} against {units.value(before['guess'], metric)} of a constant guess"
         return f" (cost not measurable: the model has hardly learned, {guess})"
     return f" (cost: {what} {new} instead of {old})"
-
-
-def _learned(utility: Row) -> bool:
-    """Whether the whole interval of a utility is better than a constant guess; of one run its value."""
-    if UTILITY[utility["metric"]]:
-        return bool((utility["value"] if utility["high"] is None else utility["high"]) < utility["guess"])
-    return bool((utility["value"] if utility["low"] is None else utility["low"]) > utility["guess"])
 
 
 # Warnings before the verdict, where the audit was not of simulated clients with given data

@@ -290,6 +290,20 @@ def test_a_model_that_has_not_learned_has_no_cost(low: float | None, guess: floa
     assert f"({cost if measurable else missing})" in cards(made)[0].step
 
 
+def test_a_defence_under_which_nothing_was_learned_is_not_proposed() -> None:
+    made = across("leaks", "no leak found", "no leak found")
+    for row, low in zip(made["utility"], (0.89, 0.55, 0.7), strict=True):
+        row |= {"low": low, "guess": 0.56}
+    assert cards(made)[0].step.startswith("Use dp-sgd: no leak found")
+    made["utility"][2]["low"] = 0.5
+    assert cards(made)[0].step == (
+        "gaussian-noise stops this leak, but the model is then no better than a constant guess "
+        f"(accuracy 86.0{GLUE}% against 56.0{GLUE}%): audit a weaker setting of it."
+    )
+    made["utility"][0]["low"] = 0.5  # without the defence neither
+    assert cards(made)[0].step.startswith("Use gaussian-noise: no leak found with it (cost not measurable")
+
+
 @pytest.mark.parametrize(("high", "measurable"), [(0.19, True), (0.2, False)])
 def test_of_an_error_the_upper_end_must_be_below_that_of_a_constant_guess(high: float, measurable: bool) -> None:
     made = across("leaks", "no leak found")

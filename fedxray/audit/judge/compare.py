@@ -4,6 +4,9 @@ Rows are matched by attack, role, defence, awareness and metric, so labels must 
 worse when its new 95 % interval lies wholly above the old one (gain over the floor), or on its worse side (utility).
 By chance two such intervals are disjoint in less than one of twenty cases: this errs towards "the same".
 A row got better only where every new case ended: a failed attack is never read as safety.
+
+Within the intervals a row is worse by its verdict where it now *leaks* and did not. Where it was not decided before and
+the new audit has more runs, they decided what the old ones left open: the verdict is then listed as changed.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from fedxray.audit.judge.gate import UTILITY, lost_cases, plans_of, unproven
 from fedxray.errors import BadInput
 
 Row = Mapping[str, Any]
-ChangeOutcome = Literal["worse", "better", "same", "unknown"]
-ORDER: tuple[ChangeOutcome, ...] = ("worse", "better", "unknown", "same")
+ChangeOutcome = Literal["worse", "leaks", "better", "unknown", "changed", "same"]
+ORDER: tuple[ChangeOutcome, ...] = ("worse", "leaks", "better", "unknown", "changed", "same")
+WORSE = ("worse", "leaks")
+UNDECIDED = ("open", "suspected", "coarse")  # states that more runs may settle
 MATCHED = ("attack", "role", "defence", "aware", "metric")
 IGNORED = ("name", "seeds", "format")  # keys of a plan that do not describe the set-up
 
@@ -53,11 +58,12 @@ class Comparison:
     only_first: tuple[str, ...]  # one for every row
     only_second: tuple[str, ...]
     plans_differ: tuple[str, ...]
+    leak: tuple[bool, bool]  # whether a row of the first, of the second, has the verdict *leaks*
 
     @property
     def worse(self) -> bool:
-        """Whether something got worse beyond the intervals."""
-        return any(change.outcome == "worse" for change in self.changes)
+        """Whether something got worse, beyond the intervals or by its verdict."""
+        return any(change.outcome in WORSE for change in self.changes)
 
 
 # Keys of [data] that say which records were audited, not how they are divided or used.
@@ -85,7 +91,12 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any], *, other_data: 
         only_first=_only(before, after),
         only_second=_only(after, before),
         plans_differ=tuple(differing(first["plan"], second["plan"])),
+        leak=(_any_leaks(before), _any_leaks(after)),
     )
+
+
+def _any_leaks(rows: Mapping[tuple[Any, ...], Row]) -> bool:
+    return any(row["primary"] and row["state"] == "leaks" for row in rows.values())
 
 
 def _other_data(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
@@ -95,7 +106,16 @@ def _other_data(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str
     for name in [name for name in before if name in after]:
         old, new = ({key: _named(plan, key) for key in SOURCE} for plan in (before[name], after[name]))
         found += [f"data.{key} {old[key]!r} and {new[key]!r}" for key in SOURCE if old[key] != new[key]]
-    return found
+    return found or _other_contents(first.get("data"), second.get("data"))
+
+
+def _other_contents(first: Row | None, second: Row | None) -> list[str]:
+    """Return how the records differ under the same name, where both audits state a digest of them."""
+    if first is None or second is None or first["sha256"] == second["sha256"]:
+        return []
+    before, after = (f"{data['records']:,}" for data in (first, second))
+    numbers = f"{before} records each" if before == after else f"{before} records and {after}"
+    return [f"data of the same name with other contents ({numbers})"]
 
 
 def _named(plan: Row, key: str) -> Any:
@@ -126,6 +146,7 @@ def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
         notes = [f"doubt: {doubt}"]
     if before["primary"] and after["primary"] and before["state"] != after["state"]:
         notes.append(f"{before['state']} → {after['state']}")
+        outcome = _by_verdict(outcome, before, after)
     if before["over"] != after["over"]:
         notes.append(f"strongest floor {before['over']} → {after['over']}")
     return Change(
@@ -137,6 +158,16 @@ def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
         metric=f"{after['metric']}_over_floor",
         note="; ".join(notes),
     )
+
+
+def _by_verdict(outcome: ChangeOutcome, before: Row, after: Row) -> ChangeOutcome:
+    """Return the outcome of a row whose verdict changed; beyond the intervals the numbers decide."""
+    if outcome in ("worse", "better"):
+        return outcome
+    settled = before["state"] in UNDECIDED and before["runs"] < after["runs"]
+    if after["state"] == "leaks" and not settled:
+        return "leaks"
+    return "changed" if outcome == "same" else outcome
 
 
 def _utility_change(before: Row, after: Row) -> Change:

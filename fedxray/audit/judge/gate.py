@@ -379,6 +379,7 @@ class DefenceChoice:
     high: float | None = None
     cost: float | None = None  # in utility, against the best setting of all
     epsilon: float | None = None
+    guess: float | None = None  # the utility of a constant guess, where this setting's is no better and another's is
 
     @property
     def holds(self) -> bool:
@@ -412,10 +413,11 @@ def recommend(document: Mapping[str, Any], rules: Sequence[Row] | None = None) -
     metric = next((name for name in UTILITY if name in measured), None)
     utility = {row["defence"]: row for row in document["utility"] if row["metric"] == metric}
     settings = tuple(_setting(name, gates, document, utility, metric) for name in names)
-    held = [setting for setting in settings if setting.holds and setting.cost is not None]
-    best = min(held, key=lambda setting: setting.cost or 0.0, default=None)
+    held = [setting for setting in settings if setting.holds and setting.guess is None]
+    known = [setting for setting in held if setting.cost is not None]
+    best = min(known, key=lambda setting: setting.cost or 0.0, default=None)
     # Without held-out records utility is not known; then the first that holds is chosen.
-    first = next((setting for setting in settings if setting.holds), None)
+    first = held[0] if held else None
     limits = dict.fromkeys(_limit_words(gate) for gate in gates)
     limited = {gate["attack"] for gate in gates}
     tried = dict.fromkeys(row["attack"] for row in document["summary"] if not row["oracle"])
@@ -435,7 +437,18 @@ def _setting(
     if row is None or metric is None:
         return choice
     measured = {key: row[key] for key in ("value", "low", "high", "epsilon")}
-    return replace(choice, metric=metric, cost=_cost(row["value"], utility, metric), **measured)
+    guess = row["guess"] if not learned(row) and any(map(learned, utility.values())) else None
+    return replace(choice, metric=metric, cost=_cost(row["value"], utility, metric), guess=guess, **measured)
+
+
+def learned(utility: Row) -> bool:
+    """Whether the whole interval of a utility is better than a constant guess, of one run its value; True if unknown."""
+    value, guess = utility["value"], utility.get("guess")
+    if value is None or guess is None:
+        return True
+    if UTILITY[utility["metric"]]:
+        return bool((value if utility["high"] is None else utility["high"]) < guess)
+    return bool((value if utility["low"] is None else utility["low"]) > guess)
 
 
 def _cost(value: float | None, utility: Mapping[str, Row], metric: str) -> float | None:

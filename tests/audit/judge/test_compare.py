@@ -15,7 +15,7 @@ from fedxray.errors import BadInput
 def row(low: float | None, high: float | None, **changes: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"attack": "a", "role": "server", "defence": "none", "aware": None}
     made |= {"metric": "accuracy", "oracle": False, "state": "leaks", "over": "majority", "low": low}
-    made |= {"n": 8, "reason": "it is so", "primary": True, "upper": high}
+    made |= {"n": 8, "runs": 5, "reason": "it is so", "primary": True, "upper": high}
     return made | {"high": high, "difference": None if low is None or high is None else (low + high) / 2} | changes
 
 
@@ -82,9 +82,42 @@ def test_an_attack_that_may_see_nothing_is_better_with_a_doubt() -> None:
     assert seen.outcome == "better" and "doubt" not in seen.note
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "runs", "outcome"),
+    [
+        ("no leak found", "leaks", 3, "leaks"),
+        ("trace", "leaks", 3, "leaks"),
+        ("suspected", "leaks", 5, "leaks"),  # with as many runs
+        ("suspected", "leaks", 3, "changed"),
+        ("open", "leaks", 3, "changed"),
+        ("leaks", "open", 5, "changed"),
+        ("leaks", "leaks", 3, "same"),
+    ],
+)
+def test_a_verdict_that_changed_within_the_intervals(old: str, new: str, runs: int, outcome: str) -> None:
+    found = compare(audit(row(0.0, 0.2, state=old, runs=runs)), audit(row(0.05, 0.2, state=new)))
+    assert found.changes[0].outcome == outcome and found.worse == (outcome == "leaks")
+    lines, counted = compare_lines(found), "Same within the intervals"
+    assert any(line.startswith(counted) for line in lines) == (outcome == "same")
+    if outcome != "same":
+        assert lines[2] == f"    {old} → {new}" and "points" in lines[1]
+    ending = {"leaks": "Something got worse.", "same": "both leak."}.get(outcome, "the second leaks.")
+    assert lines[-1].endswith(ending if new == "leaks" else "the intervals.")
+
+
 def test_nothing_in_common_is_refused() -> None:
     with pytest.raises(BadInput, match="same labels"):
         compare(audit(row(0, 1)), audit(row(0, 1, attack="b")))
+
+
+def test_other_records_under_the_same_name_are_refused() -> None:
+    first, other = ({**audit(row(0, 1)), "data": {"records": 600, "sha256": name}} for name in ("a", "b"))
+    assert not compare(first, first).worse and not compare(first, audit(row(0, 1))).worse  # older results have none
+    with pytest.raises(BadInput, match=r"other contents \(600 records each\).*--other-data"):
+        compare(first, other)
+    with pytest.raises(BadInput, match=r"\(600 records and 420\)"):
+        compare(first, {**other, "data": {"records": 420, "sha256": "b"}})
+    assert not compare(first, other, other_data=True).worse
 
 
 def test_what_differs_in_the_plans_is_named() -> None:
@@ -112,7 +145,7 @@ def test_what_is_printed() -> None:
     many = audit(*(row(0, 1, attack=f"a{place}") for place in range(14)))
     text = compare_lines(compare(audit(row(0, 1, attack="a0")), many))
     assert text[-2].startswith("Only in the second: a1 (") and text[-2].endswith("; and 3 more.")
-    assert text[-1] == "Nothing got worse beyond the intervals."
+    assert text[-1] == "Nothing got worse beyond the intervals, but both leak."
 
 
 def test_names_cannot_steer_the_terminal() -> None:

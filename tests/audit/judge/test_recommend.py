@@ -54,6 +54,19 @@ def test_of_those_that_hold_the_one_of_best_utility() -> None:
     assert [one.holds for one in found.settings] == [False, True, True]
 
 
+def test_a_setting_no_better_than_a_constant_guess_is_not_recommended() -> None:
+    rows = [row("none", 0.5), row("weak", 0.1), row("strong", 0.0)]
+    utility = [{**worth(name, value), "guess": 0.65} for name, value in (("none", 0.9), ("weak", 0.8), ("strong", 0.7))]
+    assert chosen(rows, utility) == "weak"
+    found = recommend(document([rows[0], rows[2]], utility))
+    assert found.chosen is None and found.settings[1].holds
+    said = [line.replace("\N{NO-BREAK SPACE}", " ") for line in recommend_lines(found)]
+    note = "the model is then no better than a constant guess (65.0 %): try a weaker setting"
+    assert said[-1] == f"No recommendation: strong would keep every limit, but {note}." and note in said[-2]
+    never = [{**one, "guess": 0.95} for one in utility]  # no setting learns: that is not the defence's doing
+    assert chosen(rows, never) == "weak"
+
+
 def test_less_loss_is_better() -> None:
     rows = [row("none", 0.0), row("weak", 0.0)]
     assert chosen(rows, [worth("none", 3.0, "loss"), worth("weak", 2.0, "loss")]) == "weak"
