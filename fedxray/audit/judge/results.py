@@ -128,7 +128,9 @@ def read_results(path: Path) -> dict[str, Any]:
     """Return the checked document of a folder or file; BadInput states what is wrong with it."""
     source = path / RESULTS if path.is_dir() else path
     if not source.is_file():
-        raise BadInput(str(source), expected="the results of an audit", got="no such file", remedy=AGAIN)
+        below = sorted(str(file.parent) for file in path.glob(f"*/{RESULTS}")) if path.is_dir() else []
+        remedy = f"Did you mean {printable(some(below))}?" if below else AGAIN
+        raise BadInput(str(source), expected="the results of an audit", got="no such file", remedy=remedy)
     content: Any = read_json(source, remedy=AGAIN)
     if not isinstance(content, dict) or "format" not in content:
         raise BadInput(str(source), expected="results of fedxray", got="another kind of file", remedy=AGAIN)

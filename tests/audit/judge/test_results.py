@@ -143,7 +143,15 @@ def test_a_reader_can_check_every_p_in_the_public_file(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no such file"):
+    with pytest.raises(BadInput, match=r"no such file.*Run the audit again"):
+        results.read_results(tmp_path)
+
+
+def test_a_folder_of_audits_names_them(tmp_path: Path) -> None:
+    for name in ("choose", "pilot"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").touch()
+    with pytest.raises(BadInput, match=rf"Did you mean {tmp_path}/choose, {tmp_path}/pilot\?"):
         results.read_results(tmp_path)
 
 
