@@ -16,7 +16,7 @@ import torch
 from fedxray.attacks.evidence import Evidence
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.restoring import raw_and_restored, restore
-from fedxray.audit.run.audit import Completed, digest_of_inputs, run_audit
+from fedxray.audit.run.audit import Completed, digests_of_inputs, run_audit
 from fedxray.audit.run.preflight import preflight
 from fedxray.audit.run.prepare import prepare
 from fedxray.audit.run.store import check_folder, open_store
@@ -96,15 +96,15 @@ def test_an_audit_is_not_resumed_with_another_prior_under_the_same_name(tmp_path
     training = Training(kind="gan", steps=1, batch=4, width=8)
     train_prior(images, training, tmp_path / "p")
     plan = make_plan(document({"name": "gan", "prior": "p"}), tmp_path)
-    first = digest_of_inputs(plan)
-    assert first is not None and first == digest_of_inputs(plan)
+    first = digests_of_inputs(plan)
+    assert first and first == digests_of_inputs(plan)
     with open_store(tmp_path / "out", plan.digest(), records=first):
         pass
     shutil.rmtree(tmp_path / "p")
     train_prior(images, replace(training, seed=1), tmp_path / "p")
-    with pytest.raises(BadInput, match=r"restore\.prior.*changed since.*another --out"):
-        check_folder(tmp_path / "out", plan.digest(), resume=True, records=digest_of_inputs(plan))
-    assert digest_of_inputs(make_plan(document(), tmp_path)) is None
+    with pytest.raises(BadInput, match=r"^restore\.prior: .*changed since.*another --out"):
+        check_folder(tmp_path / "out", plan.digest(), resume=True, records=digests_of_inputs(plan))
+    assert digests_of_inputs(make_plan(document(), tmp_path)) == {}
 
 
 def test_a_prior_that_has_seen_a_client_is_refused_before_anything_runs(tmp_path: Path) -> None:

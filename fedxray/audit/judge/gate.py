@@ -442,7 +442,7 @@ def _setting(
 
 
 def learned(utility: Row) -> bool:
-    """Whether the whole interval of a utility is better than a constant guess, of one run its value; True if unknown."""
+    """Whether the whole interval of a utility beats a constant guess, of one run its value; True if unknown."""
     value, guess = utility["value"], utility.get("guess")
     if value is None or guess is None:
         return True

@@ -124,7 +124,7 @@ def run_audit(
             plan = extended(folder, plan, total=seeds)
         elif seeds is not None:
             plan = with_total(plan, seeds, plan.seeds[:seeds])
-        digest, records = plan.digest(), digest_of_inputs(plan)
+        digest, records = plan.digest(), digests_of_inputs(plan)
         check_folder(folder, digest, resume=resume, records=records)
         estimate = estimate or preflight(plan)
         fitted, choice = _fitted(plan, estimate, folder, limit, resume)
@@ -141,7 +141,7 @@ def run_audit(
             )
             document, ended = execution.settle(power=power)
             document |= {"plan": results.plain(fitted.to_document() if choice else plan.to_document(), "plan")}
-            document |= {} if choice is None else {"budget": choice}
+            document |= ({} if choice is None else {"budget": choice}) | data_facts(plan, records)
             store.write_galleries(galleries(ended))
             store.write_results(document)
             failed = _log_end(store, plan.name, document["cases"])
@@ -151,23 +151,28 @@ def run_audit(
 # Before anything starts: inputs, disk space and time limit
 
 
-def digest_of_inputs(plan: Plan) -> str | None:
-    """Return a digest of the user's own files and plug-ins; None where the plan names none."""
-    path = own_path(plan.data, plan.folder) or schema_path(plan.data, plan.folder)
-    records = None if path is None else content_digest(path)
-    files = folders_of_priors(plan.attacks)
+def digests_of_inputs(plan: Plan) -> dict[str, str]:
+    """Return a digest of each of the user's own files and plug-ins, by the key of the plan that names it."""
+    files = {"data.path": own_path(plan.data, plan.folder), "data.schema": schema_path(plan.data, plan.folder)}
     if plan.model.weights is not None:
-        files = [*files, weights_path(plan.model.weights, plan.folder)]
-    if files:
-        digests = " ".join([str(records), *map(content_digest, files)])
-        records = hashlib.sha256(digests.encode()).hexdigest()
-    if plugins := plan.third_party():
-        records = hashlib.sha256(f"{records} {json.dumps(plugins)}".encode()).hexdigest()
-    if plan.transcript is None:
-        return records
-    from fedxray.audit.recorded.prepare import chosen_of
+        files["model.weights"] = weights_path(plan.model.weights, plan.folder)
+    digests = {key: content_digest(path) for key, path in files.items() if path is not None}
+    if priors := folders_of_priors(plan.attacks):
+        digests["restore.prior"] = " ".join(map(content_digest, priors))
+    digests |= {f"plug-in {part['kind']} {part['name']}": json.dumps(part) for part in plan.third_party()}
+    if plan.transcript is not None:
+        from fedxray.audit.recorded.prepare import chosen_of
 
-    return hashlib.sha256(f"{records} {chosen_of(plan).recording.digest()}".encode()).hexdigest()
+        digests["transcript.path"] = chosen_of(plan).recording.digest()
+    return digests
+
+
+def data_facts(plan: Plan, digests: Mapping[str, str]) -> dict[str, Any]:
+    """Return what identifies the user's own records, so that audits of others are not compared; else nothing."""
+    from fedxray.audit.run.prepare import prepare_first
+
+    digest = digests.get("data.path") or digests.get("data.schema")
+    return {} if digest is None else {"data": {"records": len(prepare_first(plan).dataset), "sha256": digest}}
 
 
 def check_room(folder: Path, needed: int) -> None:

@@ -155,7 +155,7 @@ def _adopt(folder: Path, before: Plan, merged: Plan) -> None:
     again from whichever plan the folder holds. Every step may be repeated, and the plan is written when the others are
     done.
     """
-    from fedxray.audit.run.audit import digest_of_inputs
+    from fedxray.audit.run.audit import digests_of_inputs
 
     if (folder / BUDGET).is_file():
         got, remedy = "another plan than the one that a time limit has cut", "Choose another --out."
@@ -166,8 +166,8 @@ def _adopt(folder: Path, before: Plan, merged: Plan) -> None:
         if [part.title for part in before.attacks] != [part.title for part in merged.attacks]:
             _remove_planted(Store(folder))
         records = folder / PRIVATE / RECORDS
-        if records.is_file() and read_object(records).get("sha256") == digest_of_inputs(before):
-            _write(records, {"sha256": digest_of_inputs(merged)}, "records")
+        if records.is_file() and read_object(records).get("sha256") == digests_of_inputs(before):
+            _write(records, {"sha256": digests_of_inputs(merged)}, "records")
         write_whole(folder / PLAN, merged.text, "plan")
         del marker["before"]
         _write(folder / MARKER, marker, "marker")

@@ -49,7 +49,7 @@ MARKER = "audit.json"  # marks the folder of an audit, and names its plan
 PLAN, RESULTS, REPORT, GALLERY, LOG = "plan.toml", "results.json", "report.html", "gallery.json", "log"
 PRIVATE = "private"
 LOOKS = "looks.json"  # how often the results were judged, with how many seeds
-RECORDS = "records.json"  # in the private part: a digest of the user's own records
+RECORDS = "records.json"  # in the private part: digests of the user's own records
 FOLDERS = ("runs", "cases", "evidence")
 
 
@@ -229,11 +229,11 @@ class Store:
 
 @contextmanager
 def open_store(
-    folder: Path, digest: str, *, resume: bool = False, kind: str = "audit", records: str | None = None
+    folder: Path, digest: str, *, resume: bool = False, kind: str = "audit", records: Mapping[str, str] | None = None
 ) -> Iterator[Store]:
     """Open the store of a plan, new or resumed, for this process alone.
 
-    `digest` is that of the plan, `records` that of the user's own records.
+    `digest` is that of the plan, `records` those of the user's own files by the plan's keys.
     """
     check_folder(folder, digest, resume=resume, kind=kind, records=records)
     try:
@@ -254,7 +254,7 @@ def open_store(
 
 
 def check_folder(
-    folder: Path, digest: str, *, resume: bool = False, kind: str = "audit", records: str | None = None
+    folder: Path, digest: str, *, resume: bool = False, kind: str = "audit", records: Mapping[str, str] | None = None
 ) -> None:
     """Refuse a folder of other files, of another audit or of other records, or this one without --resume."""
     if not folder.exists():
@@ -275,7 +275,7 @@ def check_folder(
     if not resume:
         remedy = "Continue with --resume, or choose another --out."
         raise BadInput("--out", expected="a new folder", got=f"{folder}, which holds this audit already", remedy=remedy)
-    if records is not None:
+    if records:
         _check_records(folder, records)
 
 
@@ -287,16 +287,15 @@ def check_format(folder: Path, marker: Mapping[str, Any]) -> None:
         raise _not_usable(folder, f"an audit by fedxray {marker.get('version')}, this is {version('fedxray')}")
 
 
-def _check_records(folder: Path, records: str) -> None:
+def _check_records(folder: Path, records: Mapping[str, str]) -> None:
     """Refuse to resume with records or priors that have changed; after a purge there is nothing to compare with."""
     stored = folder / PRIVATE / RECORDS
-    if stored.is_file() and read_object(stored, remedy=results.AGAIN).get("sha256") != records:
-        raise BadInput(
-            "data.path, model.weights, restore.prior or a plug-in",
-            expected="the records, priors and plug-ins that this audit began with",
-            got="some that have changed since",
-            remedy="Put the old ones back, or choose another --out.",
-        )
+    before = read_object(stored, remedy=results.AGAIN).get("sha256") if stored.is_file() else records
+    if before == records or not isinstance(before, dict):  # an older audit has one digest of them all
+        return
+    changed = [key for key in {**before, **records} if before.get(key) != records.get(key)]
+    expected, got = "what this audit began with", "contents that have changed since"
+    raise BadInput(", ".join(changed), expected=expected, got=got, remedy="Put the old back, or choose another --out.")
 
 
 def read_looks(folder: Path) -> list[dict[str, Any]]:
@@ -313,7 +312,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
     return read_object(path, remedy=results.AGAIN)
 
 
-def _set_up(store: Store, digest: str, kind: str, records: str | None) -> None:
+def _set_up(store: Store, digest: str, kind: str, records: Mapping[str, str] | None) -> None:
     """Write the marker first, so that an audit killed here can be resumed; then make the private folders."""
     ours = (store.folder / MARKER).is_file()
     if not ours:
@@ -322,8 +321,8 @@ def _set_up(store: Store, digest: str, kind: str, records: str | None) -> None:
     store.private.mkdir(mode=0o700, exist_ok=True)
     if os.name == "posix":
         store.private.chmod(0o700)
-    if records is not None:  # not in the marker, which may be shared: a digest confirms a guess
-        _write_json(store.private / RECORDS, {"sha256": records}, "records")
+    if records:  # not in the marker, which may be shared: a digest confirms a guess
+        _write_json(store.private / RECORDS, {"sha256": dict(records)}, "records")
     folders = [store.private / name for name in FOLDERS]
     for folder in folders:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from fedxray.audit.judge.compare import compare
 from fedxray.audit.judge.results import failure_line
 from fedxray.audit.plan import make_plan, read_plan
 from fedxray.audit.run.audit import megabytes, run_audit
@@ -164,12 +165,16 @@ def test_records_that_changed_are_noticed_on_resume(tmp_path: Path) -> None:
     file.touch()
     assert run_audit(plan, tmp_path / "out", resume=True).document == first.document
     file.write_text(table(60, first=5.5))
-    with pytest.raises(BadInput, match=r"data\.path.*changed since.*another --out"):
+    with pytest.raises(BadInput, match=r"^data\.path: .*changed since.*another --out"):
         run_audit(plan, tmp_path / "out", resume=True)
-    assert run_audit(plan, tmp_path / "new").failed == 0, "another folder is another audit"
+    other = run_audit(plan, tmp_path / "new")
+    assert other.failed == 0, "another folder is another audit"
     shared = [path for path in (tmp_path / "out").iterdir() if path.is_file()]
-    kept = json.loads((tmp_path / "out" / "private" / "records.json").read_bytes())["sha256"]
-    assert not [path for path in shared if kept in path.read_text()], "a digest could confirm a guess"
+    kept = json.loads((tmp_path / "out" / "private" / "records.json").read_bytes())["sha256"]["data.path"]
+    assert [path.name for path in shared if kept in path.read_text()] == ["results.json"]
+    assert first.document["data"] == {"records": 60, "sha256": kept}
+    with pytest.raises(BadInput, match="other contents"):
+        compare(first.document, other.document)
 
 
 def test_new_records_are_read_though_the_process_knows_the_old_ones(tmp_path: Path) -> None:
@@ -195,5 +200,5 @@ def test_a_federation_starts_from_the_weights_of_a_file_and_notices_their_change
         assert all(torch.equal(begun[name], value * scale) for name, value in drawn.items())
         if seed == 0:
             run_audit(plan, tmp_path / "out")
-    with pytest.raises(BadInput, match=r"model\.weights.*changed since.*another --out"):
+    with pytest.raises(BadInput, match=r"^model\.weights: .*changed since.*another --out"):
         run_audit(plan, tmp_path / "out", resume=True)

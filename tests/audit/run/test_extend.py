@@ -162,7 +162,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(folder, {**FEW, "seeds": [0]}, power=False)
     (folder / "private" / "runs" / "planted-x").mkdir()
     Store(folder).write_case("planted.x", {})
-    (folder / "private" / "records.json").write_text('{"sha256": "1 attacks"}')
+    (folder / "private" / "records.json").write_text('{"sha256": {"a": "1 attacks"}}')
     return folder
 
 
@@ -177,7 +177,7 @@ def test_an_extension_that_is_killed_is_resumed_by_the_same_command(
     """Killed before each of its six steps: marker, planted case and run, records, plan, marker."""
     folder, left = tmp_path / "out", iter(range(steps))
     shutil.copytree(finished, folder)
-    monkeypatch.setattr("fedxray.audit.run.audit.digest_of_inputs", lambda plan: f"{len(plan.attacks)} attacks")
+    monkeypatch.setattr("fedxray.audit.run.audit.digests_of_inputs", lambda plan: {"a": f"{len(plan.attacks)} attacks"})
     more = {**FEW, "seeds": [0], "attack": [*FEW["attack"], {"name": "attribute-from-model", "controls": []}]}
 
     def killed_before(step: Any) -> Any:
@@ -198,7 +198,7 @@ def test_an_extension_that_is_killed_is_resumed_by_the_same_command(
         else:
             extend.extended(folder, make_plan(more, HERE))
     merged = extend.extended(folder, make_plan(more, HERE))
-    check_folder(folder, merged.digest(), resume=True, records="2 attacks")
+    check_folder(folder, merged.digest(), resume=True, records={"a": "2 attacks"})
     assert [part.title for part in merged.attacks] == ["membership-loss", "attribute-from-model"]
     assert not list(folder.rglob("planted*")) and not [key for key in case_entries(folder) if "planted" in key]
     assert set(json.loads((folder / "audit.json").read_bytes())) == {"format", "kind", "plan", "version"}
