@@ -43,6 +43,7 @@ def run_audit(
         from fedxray.audit.plan import read_plan
         from fedxray.audit.run import audit
         from fedxray.audit.run.preflight import try_factories
+        from fedxray.audit.run.store import MARKER
 
     plan = read_plan(file)
     folder = out if out is not None else Path("fedxray-out", plan.name)
@@ -52,6 +53,8 @@ def run_audit(
         plan = plan.with_seeds(range(seeds))
     if dry_run:
         return _print_needs(plan, folder, workers, budget)
+    if resume and not (folder / MARKER).is_file():
+        print(f"fedxray: nothing to resume in {printable(str(folder))}: starting anew", file=sys.stderr)
     if (plan.data.name is None or plan.transcript is not None) and not quiet:
         _print_data(plan, sys.stderr)
     try:
@@ -62,7 +65,7 @@ def run_audit(
     except KeyboardInterrupt:
         print(INTERRUPTED_IN.format(folder), file=sys.stderr)
         return INTERRUPTED
-    return _print_end(ended, quiet)
+    return _print_end(ended, quiet, file)
 
 
 def run_demo(out: Path, engine: str, jobs: int | None, quiet: bool) -> int:
@@ -183,16 +186,19 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _print_end(ended: Completed, quiet: bool) -> int:
-    """Write the report, print the summary and what failed, and return the exit code."""
+def _print_end(ended: Completed, quiet: bool, file: Path | None = None) -> int:
+    """Write the report, print the summary and what failed, and return the exit code; `file` is the plan as typed."""
     from fedxray.audit.judge.results import failure_line
-    from fedxray.report import build_report, print_summary
+    from fedxray.report import build_report, placed, print_summary
 
-    report = build_report(ended.folder, document=ended.document)
+    document = placed(ended.document, ended.folder)
+    if file is not None and not file.is_absolute():
+        document["plan_file"] = file.as_posix()
+    report = build_report(ended.folder, document=document)
     for line in ended.document.get("budget", {}).get("left_out", ()):
         print(f"fedxray: left out because of the time limit: {printable(line)}", file=sys.stderr)
     if not quiet:
-        print_summary(ended.document)
+        print_summary(document)
         print(f"Report: {report}")
     line = failure_line(ended.document["cases"])
     if line is not None:

@@ -18,7 +18,7 @@ from fedxray.audit.judge.gate import plans_of
 from fedxray.audit.judge.results import RESULTS, read_results
 from fedxray.metrics import units
 from fedxray.report import overview, setup, states, words
-from fedxray.report.rows import Row, attack_facts, deployed, grouped, judged, plan_of, table
+from fedxray.report.rows import Row, attack_facts, deployed, grouped, judged, placed, plan_of, table
 
 ANNEX, CARD = "annex.html", "privacy-card.json"
 FORMAT = 1
@@ -63,7 +63,7 @@ def privacy_card(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "format": FORMAT,
         "name": str(document["plan"].get("name") or "audit"),
         "answer": {"state": found.state, "text": found.text},
-        "next_steps": [f"{text} {command}".strip() for text, command in found.steps],
+        "next_steps": ["\n".join(part for part in step if part) for step in found.steps],
         "audited": [": ".join(part for part in pair if part) for pair in setup.audited(document)],
         "when": _when(folder),
         "versions": dict(document["versions"]),
@@ -93,7 +93,7 @@ def write_annex(folder: Path) -> tuple[Path, Path]:
 
     from fedxray.report.build import environment_of, template, write_page
 
-    document = read_results(folder)
+    document = placed(read_results(folder), folder)
     card = privacy_card(document, folder)
     environment = environment_of()
     environment.filters |= {

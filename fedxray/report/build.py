@@ -23,6 +23,7 @@ from fedxray.report.charts import FORMATS, Drawing, as_file, on_page
 from fedxray.report.curves import curves_left_out, loss_curves, searches
 from fedxray.report.gallery import Galleries, gallery_groups, read_galleries
 from fedxray.report.roc import roc_curves
+from fedxray.report.rows import placed
 from fedxray.report.where import breakdowns, by_round, power_lines
 
 REPORT, TEXT, FIGURES = "report.html", "report.md", "figures"
@@ -46,7 +47,7 @@ def build_report(
     for ending in formats:
         if ending not in FORMATS:
             raise unknown_name("--figures", ending, FORMATS)
-    document = read_results(folder) if document is None else document
+    document = placed(read_results(folder) if document is None else document, folder)
     if show_private and (folder / "private").is_symlink():
         raise BadInput(
             str(folder / "private"), expected="a folder", got="a symbolic link", remedy="Put the folder itself there."

@@ -262,11 +262,7 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     )
     of_rows = {_key(card.row): card for card in made}
     asked = [*(of_rows[_key(row)] for row in rows[:MOST_FINDINGS] if _key(row) in of_rows), *deciding]
-    steps: dict[tuple[str, str], str] = {}
-    for card in asked:
-        if card.step and card.step != states.NO_STEP:
-            steps.setdefault((card.step, card.command), _of_card(card, made) + card.step)
-    special = [(text, command) for (_, command), text in steps.items()][:MOST_FINDINGS]
+    special = _steps_of([card for card in asked if card.step != states.NO_STEP], made)[:MOST_FINDINGS]
     general = [(step, "") for step in general_steps(document, made)]
     failed = [(f"{outcome(document)} They never count as safety.", "")] if outcome(document) else []
     chosen = [*failed, *special, *general][:MOST_STEPS] or [(states.NO_STEP, "")]
@@ -320,11 +316,23 @@ def outcome(document: Document) -> str:
 
 def next_steps(document: Document, made: Sequence[Card]) -> list[str]:
     """Return the step of every card that has one, its command on a line of its own, and the general steps."""
-    steps = []
-    for card in made:
-        step = f"{card.step}\n{card.command}".strip()
-        steps += [_of_card(card, made) + step] if step else []
+    steps = [f"{text}\n{command}".strip() for text, command in _steps_of(made, made)]
     return [*steps, *general_steps(document, made)]
+
+
+def _steps_of(chosen: Sequence[Card], made: Sequence[Card]) -> list[tuple[str, str]]:
+    """Return the steps of cards with their commands; equal ones once, and of those that add seeds the largest alone."""
+
+    def what(card: Card) -> tuple[str, str]:
+        start, more, _ = card.command.rpartition(f"{states.MORE_SEEDS} ")
+        return (start, more) if more else (card.step, card.command)
+
+    steps = []
+    for (_, end), own in grouped((card for card in chosen if card.step), what).items():
+        adds = end.startswith(states.MORE_SEEDS)
+        most = max(own, key=lambda card: int(card.command.rpartition(" ")[2])) if adds else own[0]
+        steps.append(((_of_card(most, made) if len(own) == 1 else "") + most.step, most.command))
+    return steps
 
 
 def _of_card(card: Card, made: Sequence[Card]) -> str:

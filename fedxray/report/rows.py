@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fedxray.audit.judge.gate import UTILITY, label_of, parts, plans_of
@@ -30,6 +32,18 @@ def gain_words(row: Row, metric: str | None, floor: float | None) -> str:
     """Return the gain of a row over its floor, or over one of its controls in its place, with its interval."""
     gain = units.value(row["difference"], metric, sign=True)
     return f"{gain} ({units.between(row['low'], row['high'], metric, sign=True, floor=floor)})"
+
+
+def audit_command(document: Mapping[str, Any]) -> str:
+    """Return how to run the audit again: with the plan's file, and the folder where it is not the usual one."""
+    file, out = document.get("plan_file") or "PLAN.toml", document.get("out")
+    usual = out is None or Path(out) == Path("fedxray-out", str(document["plan"].get("name")))
+    return shlex.join(["fedxray", "audit", str(file), *([] if usual else ["--out", str(out)])])
+
+
+def placed(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return results that know their folder: as it was typed, of an absolute path its name alone."""
+    return {**document, "out": folder.name if folder.is_absolute() else folder.as_posix()}
 
 
 def plan_of(row: Row) -> str | None:
@@ -102,7 +116,8 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     """Return the rows in order; equal results of attackers who know the defence and who do not become one row.
 
     Each has its number of `runs` with a score, whether they are `recorded`, the share of `public` records, and how many
-    clients of all were `sampled`; its `worst` unit has the `name` of its client.
+    clients of all were `sampled`, the command of its `audit`, and whether the plan has `listed` defences; its `worst`
+    unit has the `name` of its client.
     """
     plans, names = plans_of(document), _client_names(document)
     recorded = {name for name, plan in plans.items() if "transcript" in plan}
@@ -117,6 +132,8 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
             "recorded": single,
             "public": None if single else _public(plans, row),
             "sampled": _sampled(plans, row),
+            "audit": audit_command(document),
+            "listed": bool(parts(plans.get(plan_of(row), {}), "defence")),
         }
         if row["worst"] is not None:
             facts["worst"] = {**row["worst"], "name": names.get((plan_of(row), row["worst"]["client"]))}

@@ -306,11 +306,12 @@ STOPPED_SO_FAR = (
 ANOTHER = "Try another attack of this kind: add it to the attacks of the plan and audit again:"
 COMBINE = "Combine the messages with what is known without them: add to the plan, with the attack's other settings:"
 SIMULATE = "A recording is one run. To settle it, simulate the federation: the same plan without [transcript], with:"
+MORE_SEEDS = "--resume --seeds"
 FEW_RUNS = f"Too few runs to say how many would settle it: run at least {LEAST_RUNS} seeds:"
 UNTESTED = "Treat the defence as untested, and audit another one. To list them:"
 AS_A_LEAK = "fedxray has no other attack of this kind: treat it as a leak. "
-NEW_DEFENCE = "Audit a defence: for example, put this line first in the plan, in place of any defence there:"
-DEFENCE_LINE = 'defence = [{ name = "none" }, { name = "gaussian-noise", scale = 0.25 }]'
+NEW_DEFENCE = "To audit noise as a defence, append to the plan:"
+NOISE = {"dp-sgd": "epsilon = 8.0", "gaussian-noise": "scale = 0.25"}  # with a setting for a first try
 STRONGER, LIST = "Audit a stronger setting, or another defence. To list them:", "fedxray list defences"
 
 
@@ -347,13 +348,13 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
         time = "under a minute" if needed < 60 else f"about {words.count(round(needed / 60), 'minute')}"
         step = f"About {seeds} would settle it ({time} of attacks, plus training)"
         if row.get("plan") is None:
-            return f"{step}:", f"fedxray audit PLAN.toml --resume --seeds {total}"
+            return f"{step}:", f"{row['audit']} {MORE_SEEDS} {total}"
         alone = "Audit this plan alone; its file is beside the report:"
         return f"{step}. {alone}", f"fedxray audit plan-{row['plan']}.toml --seeds {total}"
     if row["mean"] is None:
         return "Nothing was measured: fix what made the cases fail, then audit again.", ""
     if row["runs"] < LEAST_RUNS:
-        return FEW_RUNS, f"fedxray audit PLAN.toml --resume --seeds {LEAST_RUNS}"
+        return FEW_RUNS, f"{row['audit']} {MORE_SEEDS} {LEAST_RUNS}"
     wide = row["upper"] is not None and row["margin"] is not None and row["upper"] > row["margin"]
     if row["state"] == "open" and not wide:
         return "More seeds alone would not settle it: fix what the evidence names, then audit again.", ""
@@ -364,4 +365,8 @@ def defend(row: Row) -> tuple[str, str]:
     """Return how to try a defence, or another one, against what a row reveals."""
     if row["recorded"]:
         return "A recording cannot compare defences: simulate the federation with some (without [transcript]).", ""
-    return (NEW_DEFENCE, DEFENCE_LINE) if row["defence"] == "none" else (STRONGER, LIST)
+    if row["defence"] != "none":
+        return STRONGER, LIST
+    name = "gaussian-noise" if row["kind"] == "client" else "dp-sgd"  # what hides updates, or bounds a record
+    lines = [] if row["listed"] else ["[[defence]]", 'name = "none"', ""]
+    return NEW_DEFENCE, "\n".join([*lines, "[[defence]]", f'name = "{name}"', NOISE[name]])

@@ -313,20 +313,21 @@ def test_an_audit_from_plan_to_purge(fedxray: Command, plan: Path, tmp_path: Pat
     assert re.search(r"^ +attribute-from-model: \d+ cases, \d+ s$", dry.out, re.MULTILINE)
     assert not (tmp_path / "fedxray-out").exists()
 
-    ended = fedxray("audit", plan, "--engine", "inline")
+    ended = fedxray("audit", plan, "--engine", "inline", "--resume")
     folder = Path("fedxray-out", "tiny")
+    assert f"fedxray: nothing to resume in {folder}: starting anew\n" in ended.err
     assert ended.code == 0 and "accuracy" in ended.out and str(folder / "report.html") in ended.out
     assert (folder / "plan.toml").read_bytes() == plan.read_bytes()
     results = json.loads((folder / "results.json").read_bytes())
     assert [case["status"] for case in results["cases"]] == ["ok", "ok"]
-    assert results["plan"]["name"] == "tiny"
+    assert results["plan"]["name"] == "tiny" and results["plan_file"] == plan.name
 
     again = fedxray("audit", plan, "--engine", "inline")
     assert again.code == 2 and "--resume" in again.err
     other = write_toml(tmp_path / "other.toml", tiny(federation={"rounds": 4}))
     assert "whose plan differs in federation" in fedxray("audit", other, "--out", folder, "--resume").err
     resumed = fedxray("audit", plan, "--engine", "inline", "--resume", "--quiet")
-    assert (resumed.code, resumed.out) == (0, "")
+    assert (resumed.code, resumed.out) == (0, "") and "nothing to resume" not in resumed.err
     assert json.loads((folder / "results.json").read_bytes()) == results, "times too: nothing was done again"
 
     (folder / "report.html").unlink()

@@ -167,7 +167,7 @@ def test_several_attacks_that_find_nothing_are_counted_once_each() -> None:
 @pytest.mark.parametrize(
     ("kinds", "wanted"),
     [
-        (["leaks"], HELPS["client"] + " Audit a defence: for example, put this line first in the plan"),
+        (["leaks"], HELPS["client"] + " To audit noise as a defence, append to the plan:"),
         (
             ["leaks", "no leak found"],
             f"Use gaussian-noise: no leak found with it (cost: accuracy 86.0{GLUE}% instead of 91.0{GLUE}%).",
@@ -197,8 +197,13 @@ def test_the_step_after_a_leak_names_a_defence_and_its_measured_cost(kinds: list
 
 
 def test_without_a_defence_the_step_ends_with_a_line_for_the_plan() -> None:
-    line = tomllib.loads(card_of(make_row()).command)
-    assert [part["name"] for part in line["defence"]] == ["none", "gaussian-noise"]
+    block = tomllib.loads(card_of(make_row()).command)
+    assert block == {"defence": [{"name": "gaussian-noise", "scale": 0.25}]}, "noise on updates, as the step says"
+    assert 'name = "dp-sgd"' in card_of(make_row("leaks by split")).command
+    bare = make_results(make_row("leaks by split"))
+    bare["plan"]["defence"] = []
+    names = [part["name"] for part in tomllib.loads(cards(bare)[0].command)["defence"]]
+    assert names == ["none", "dp-sgd"], "what leaks without one is audited beside it"
     alone = card_of(make_row(defence="dp-sgd"))
     assert "Audit a stronger setting, or another defence" in alone.step and alone.command == "fedxray list defences"
     recorded = make_results(make_row())
@@ -246,18 +251,18 @@ def test_a_defence_that_stops_one_attack_only_is_not_praised_for_more() -> None:
             "leaks by runs",
             {},
             "Secure aggregation does not help: the model itself reveals it. What helps: leaving “smoker” out of "
-            "training, or noise that blurs the model, as far as it is blurred. Audit a defence",
+            "training, or noise that blurs the model, as far as it is blurred. To audit",
         ),
         (
             "leaks by split",
             {"kind": "population"},
             "Secure aggregation does not help: the model itself reveals it. What helps: noise that blurs the model",
         ),
-        ("leaks by split", {}, "What helps: noise in training (dp-sgd), which bounds what one record reveals. Audit"),
+        ("leaks by split", {}, "What helps: noise in training (dp-sgd), which bounds what one record reveals. To"),
         ("leaks", {}, "What helps: secure aggregation, which hides single updates, or noise on them"),
         ("leaks", {"role": "curious-client"}, "What helps: more clients per round, or noise on their updates"),
-        ("leaks", {"role": "eavesdropper"}, "Encrypt the connections (TLS): then an eavesdropper reads nothing. Audit"),
-        ("leaks", {"kind": None}, "Audit a defence"),
+        ("leaks", {"role": "eavesdropper"}, "Encrypt the connections (TLS): then an eavesdropper reads nothing. To"),
+        ("leaks", {"kind": None}, "To audit noise"),
     ],
 )
 def test_the_step_after_a_leak_names_what_helps_at_its_level(kind: str, changes: dict[str, Any], wanted: str) -> None:
@@ -370,6 +375,20 @@ def test_next_steps_name_the_setting_the_command_and_how_to_resume() -> None:
     assert any("--resume" in step for step in next_steps(made, cards(made))[2:])
     quiet = across("no leak found")
     assert next_steps(quiet, cards(quiet)) == [states.NO_STEP]
+
+
+SEEDS = {"none": 8, "gaussian-noise": 8, "dp-sgd": 24}  # that would settle it
+
+
+def test_the_command_names_the_plan_and_the_folder_and_the_most_seeds() -> None:
+    rows = [make_row("suspected", defence=name, more_seeds=more) for name, more in SEEDS.items()]
+    made = make_results(*rows) | {"plan_file": "my release.toml", "out": "r9"}
+    more = [step for step in next_steps(made, cards(made)) if "--seeds" in step]
+    commands = [step.rpartition("\n")[2] for step in more]
+    assert commands == ["fedxray audit 'my release.toml' --out r9 --resume --seeds 27"]
+    usual = {**made, "out": f"fedxray-out/{made['plan']['name']}"}
+    assert "--out" not in cards(usual)[0].command
+    assert cards(make_results(*rows))[0].command.startswith("fedxray audit PLAN.toml --resume")
 
 
 def test_a_card_says_what_is_at_risk() -> None:

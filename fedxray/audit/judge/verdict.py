@@ -391,8 +391,8 @@ def _settling(given: VerdictInput) -> str:
         if given.runs < LEAST_RUNS:
             return ""
         return f"; more than {SETTLED_BY} seeds would be needed to settle it"
-    command = f"`fedxray audit PLAN --resume --seeds {given.runs + given.more_seeds}`"
-    return f"; about {count(given.more_seeds, 'more seed')} would settle it: {command}"
+    option = f"--resume --seeds {given.runs + given.more_seeds}"
+    return f"; about {count(given.more_seeds, 'more seed')} would settle it ({option})"
 
 
 def _alone(given: VerdictInput) -> str:

@@ -33,7 +33,7 @@ def read_plan(path: str | Path) -> Plan:
         remedy = "Update fedxray, or write the plan for this version."
         raise BadInput("format", expected=f"a plan of format {FORMAT} or older", got=given, remedy=remedy)
     document.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "audit")
-    return make_plan(document, file.resolve().parent, text)
+    return make_plan(document, file.resolve().parent, text).of_file(file.name)
 
 
 def make_plan(document: dict[str, Any], folder: Path, text: bytes | None = None) -> Plan:
@@ -78,7 +78,7 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
         _check_plain(document, "plan")
         return document
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that line.") from None
+        raise BadInput(f"plan {file.name}", expected="valid TOML", **_twice(str(error))) from None
     except UnicodeDecodeError as error:
         raise BadInput(
             f"plan {file.name}",
@@ -92,6 +92,19 @@ def _parse(file: Path, text: bytes) -> dict[str, Any]:
         raise BadInput(f"plan {file.name}", expected=expected, got="tables nested too deeply", remedy=remedy) from None
     except ValueError as error:  # a date that is none, a number of too many digits
         raise BadInput(f"plan {file.name}", expected="valid TOML", got=str(error), remedy="Fix that value.") from None
+
+
+TWICE = re.compile(r"Cannot mutate immutable namespace \('(\w+)',\)(.*)")  # a line name = [...], then [[name]]
+
+
+def _twice(message: str) -> dict[str, str]:
+    """Return what is wrong with a TOML text and how to fix it; a list beside tables of the same name in plain words."""
+    match = TWICE.match(message)
+    if match is None:
+        return {"got": message, "remedy": "Fix that line."}
+    name = match[1]
+    remedy = f"Delete the line {name} = ... or the [[{name}]] tables."
+    return {"got": f"{name} is given twice, as a line and as [[{name}]]{match[2]}", "remedy": remedy}
 
 
 def _check_plain(value: Any, place: str) -> None:

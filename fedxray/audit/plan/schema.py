@@ -499,6 +499,7 @@ class Plan(Section):
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     _text: bytes | None = PrivateAttr(default=None)
+    _file: str | None = PrivateAttr(default=None)
 
     @property
     def folder(self) -> Path:
@@ -590,6 +591,17 @@ class Plan(Section):
         """Return the plan that `to_document` wrote; its names were checked when it was read."""
         plan = Plan.model_validate(document)
         plan._folder, plan._text = folder.absolute(), text  # a worker may have another working directory
+        return plan
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that the plan was read from, without its folder; None where it was not."""
+        return self._file
+
+    def of_file(self, name: str) -> Plan:
+        """Return the plan as one that was read from a file of this name."""
+        plan = self.model_copy()
+        plan._file = name
         return plan
 
     def _points(self, part: DefencePart) -> list[DefencePart]:

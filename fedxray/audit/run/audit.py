@@ -117,7 +117,7 @@ def run_audit(
     from fedxray.audit.run.extend import extended, with_total
     from fedxray.audit.run.preflight import preflight
 
-    folder, limit = Path(folder), _time_limit(budget, engine, jobs)
+    folder, limit, file = Path(folder), _time_limit(budget, engine, jobs), plan.file
     with make_engine(engine, jobs, address) if isinstance(engine, str) else nullcontext(engine) as workers:
         began, opened = monotonic(), time()  # the second is the clock that all processes share
         if resume:
@@ -140,6 +140,7 @@ def run_audit(
                 deadline=_deadline(store, choice, began),
             )
             document, ended = execution.settle(power=power)
+            document |= {} if file is None else {"plan_file": file}
             document |= {"plan": results.plain(fitted.to_document() if choice else plan.to_document(), "plan")}
             document |= ({} if choice is None else {"budget": choice}) | data_facts(plan, records)
             store.write_galleries(galleries(ended))

@@ -28,7 +28,7 @@ def refusal(document: dict[str, Any]) -> BadInput:
 
 def test_a_file_becomes_a_plan_with_defaults(tmp_path: Path) -> None:
     plan = read_plan(write_toml(tmp_path / "my plan.toml", tiny(name=None)))
-    assert plan.name == "my-plan"
+    assert plan.name == "my-plan" and plan.file == "my plan.toml"
     assert plan.folder == tmp_path.resolve()
     assert (plan.data.holdout, plan.data.public) == (0.1, 0.1)
     assert (plan.federation.participation, plan.federation.weighting) == (1.0, "examples")
@@ -190,6 +190,7 @@ def test_recorded_rounds_may_be_read() -> None:
     [
         (b"name = \n", "line 1"),
         (b"a = 1\na = 2\n", "line 2"),
+        (b"defence = []\n[[defence]]\n", r"defence is given twice.*line 2.*Delete the line defence = ... or the \[\["),
         (b"\xff\xfe", "UTF-8"),
         (b"a = " + b"[" * 5000, "TOML"),
         (b"#" * 2_000_000, "bytes"),
