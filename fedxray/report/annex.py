@@ -14,16 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from fedxray.audit.judge.claims import claims_of
-from fedxray.audit.judge.gate import plans_of
+from fedxray.audit.judge.gate import judge_gates, plans_of
 from fedxray.audit.judge.results import RESULTS, read_results
+from fedxray.errors import BadInput
 from fedxray.metrics import units
-from fedxray.report import overview, setup, states, words
+from fedxray.report import ci, overview, setup, states, words
 from fedxray.report.rows import Row, attack_facts, deployed, grouped, judged, placed, plan_of, table
 
 ANNEX, CARD = "annex.html", "privacy-card.json"
 FORMAT = 1
 HASHED = (RESULTS, "plan.toml")
 MOST_EXPOSED = 3
+DATA = "the data"
+SET_UP = ("Data", "Recording", "Predicts", "Must not leak", "Split", "Runs")  # facts of the set-up in the annex
 
 # The kinds of attacks that opinion 28/2024 of the European Data Protection Board lists for the testing of AI models,
 # with the kinds of fedxray that test each, and what to say where none can.
@@ -65,13 +68,17 @@ def privacy_card(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "answer": {"state": found.state, "text": found.text},
         "next_steps": ["\n".join(part for part in step if part) for step in found.steps],
         "audited": [": ".join(part for part in pair if part) for pair in setup.audited(document)],
+        "records": _records(document),
+        "set_up": _set_up(document),
         "when": _when(folder),
         "versions": dict(document["versions"]),
-        "sha256": {name: _digest(folder / name) for name in HASHED if (folder / name).is_file()},
+        "sha256": _digests(document, folder),
         "units_of_protection": _units(document),
         "threat_models": _threats(document),
         "families": _families(document),
         "results": [_result(document, row) for row in judged(document)],
+        "controls_show": [text for name, text in words.CONTROLS_SHOW.items() if name in _controls(document)],
+        "limits": _limits(document),
         "most_exposed": _exposed(document),
         "subgroups": _subgroups(document),
         "epsilon": _epsilons(document),
@@ -118,8 +125,31 @@ def _when(folder: Path) -> dict[str, str] | None:
     return {"first": times[0], "last": times[-1]} if times else None
 
 
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def _records(document: Mapping[str, Any]) -> int | None:
+    """Return the number of records of the user's own file; None where the results do not state it."""
+    records = table(document, "data").get("records")
+    return records if isinstance(records, int) else None
+
+
+def _set_up(document: Mapping[str, Any]) -> list[str]:
+    """Return data with clients, target, secret, split, runs and seeds, in a line for each plan and fact."""
+    lines = []
+    for plan, facts in setup.setups(document):
+        cases = [case for case in document["cases"] if plan_of(case) == plan]
+        seeds = sorted({case["seed"] for case in cases})
+        runs = f"{words.count(len(seeds), 'run')} of each defence"
+        shown = {name: value for name, value in facts if name in SET_UP}
+        shown |= {"Runs": f"{runs}, seeds {words.ranges(seeds)}"} if "Runs" in shown else {}
+        lines += [f"{'' if plan is None else f'{plan}: '}{name}: {value}." for name, value in shown.items()]
+    return lines
+
+
+def _digests(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Return the digests of the audit's files, and of the user's own records where the results hold one."""
+    files = {name: folder / name for name in HASHED if (folder / name).is_file()}
+    digests = {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
+    data = table(document, "data").get("sha256")
+    return digests | ({DATA: data} if isinstance(data, str) else {})
 
 
 # Threat models and kinds of attacks
@@ -190,6 +220,23 @@ def _result(document: Mapping[str, Any], row: Row) -> dict[str, Any]:
         "controls": {name: control["mean"] for name, control in row["controls"].items()},
         "detection_limit": row["seen"],
     }
+
+
+def _controls(document: Mapping[str, Any]) -> set[str]:
+    return {name for row in judged(document) for name in row["controls"]}
+
+
+def _limits(document: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return every limit of the plan with its outcome, as `fedxray gate` judges it; none where the plan has none."""
+    if not any(plan.get("gate") for plan in plans_of(document).values()):
+        return []
+    try:
+        return [
+            {"limit": one.title, "outcome": one.outcome, "measured": ci.measured(one), "reason": one.reason}
+            for one in judge_gates(document)
+        ]
+    except BadInput as refused:  # such as no defence that is marked as deployed
+        return [{"limit": "Limits of the plan", "outcome": "not judged", "measured": "nothing", "reason": str(refused)}]
 
 
 def _limit(result: Row) -> str:

@@ -253,11 +253,7 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     secrets = secret_words(document)
     several = len({(card.plan, card.name) for card in made}) > 1
     findings = tuple(
-        Finding(
-            state=row["state"],
-            title=_title(row, several=several),
-            sentence=_said(row, secrets.get(row["attack"])),
-        )
+        Finding(state=row["state"], title=_title(row, several=several), sentence=_said(row, secrets.get(row["attack"])))
         for row in rows[:MOST_FINDINGS]
     )
     of_rows = {_key(card.row): card for card in made}
@@ -328,7 +324,8 @@ def _steps_of(chosen: Sequence[Card], made: Sequence[Card]) -> list[tuple[str, s
         return (start, more) if more else (card.step, card.command)
 
     steps = []
-    for (_, end), own in grouped((card for card in chosen if card.step), what).items():
+    once = {(card.plan, card.name): card for card in chosen if card.step}
+    for (_, end), own in grouped(once.values(), what).items():
         adds = end.startswith(states.MORE_SEEDS)
         most = max(own, key=lambda card: int(card.command.rpartition(" ")[2])) if adds else own[0]
         steps.append(((_of_card(most, made) if len(own) == 1 else "") + most.step, most.command))

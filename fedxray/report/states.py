@@ -306,6 +306,10 @@ STOPPED_SO_FAR = (
 ANOTHER = "Try another attack of this kind: add it to the attacks of the plan and audit again:"
 COMBINE = "Combine the messages with what is known without them: add to the plan, with the attack's other settings:"
 SIMULATE = "A recording is one run. To settle it, simulate the federation: the same plan without [transcript], with:"
+COMPARE = (
+    "A recording cannot compare defences, nor settle what is suspected: simulate the federation, with the same plan "
+    "without [transcript], with [[defence]] tables and:"
+)
 MORE_SEEDS = "--resume --seeds"
 FEW_RUNS = f"Too few runs to say how many would settle it: run at least {LEAST_RUNS} seeds:"
 UNTESTED = "Treat the defence as untested, and audit another one. To list them:"
@@ -364,9 +368,9 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
 def defend(row: Row) -> tuple[str, str]:
     """Return how to try a defence, or another one, against what a row reveals."""
     if row["recorded"]:
-        return "A recording cannot compare defences: simulate the federation with some (without [transcript]).", ""
+        return COMPARE, 'seeds = "auto"'
     if row["defence"] != "none":
         return STRONGER, LIST
     name = "gaussian-noise" if row["kind"] == "client" else "dp-sgd"  # what hides updates, or bounds a record
-    lines = [] if row["listed"] else ["[[defence]]", 'name = "none"', ""]
+    lines = [] if row["listed"] else ["[[defence]]", 'name = "none"']
     return NEW_DEFENCE, "\n".join([*lines, "[[defence]]", f'name = "{name}"', NOISE[name]])

@@ -37,9 +37,7 @@ def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the headline, failed cases and recordings, each line split into its start and what may be wrapped."""
     made = cards(document)
     name = printable(str(document["plan"].get("name") or "audit"))
-    lines = [
-        ("", " ".join(part for part in (f"{name}:", overall(made)[1], _safe(strongest(made))) if part))
-    ]
+    lines = [("", " ".join(part for part in (f"{name}:", overall(made)[1], _safe(strongest(made))) if part))]
     lines += [("", f"{outcome(document)} They never count as safety.")] if outcome(document) else []
     for recording in recordings_of(document):
         position = f"; recorder: {place(recording)}" if place(recording) else ""

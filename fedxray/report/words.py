@@ -38,6 +38,11 @@ CONTROLS: Mapping[str, str] = {
     "other-client": "another client's messages",
     "global-model": "the global model instead of the client's",
 }
+CONTROLS_SHOW: Mapping[str, str] = {  # what follows where a control reaches as much as the attack
+    "held-out": "Held-out records: what they give as well concerns people outside the training data, too.",
+    "other-client": "Another client: what its messages give as well does not come from this client's messages.",
+    "global-model": "Global model: what it gives as well, anyone who holds the trained model can infer.",
+}
 SHORT_CONTROLS: Mapping[str, str] = {
     "held-out": "held-out records",
     "other-client": "another client",

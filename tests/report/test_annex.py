@@ -47,6 +47,27 @@ def test_the_card_has_time_versions_hashes_and_every_judged_row(folder: Path) ->
     assert all(0 <= share <= 1 for share in shares)
 
 
+def test_the_card_names_data_columns_runs_controls_and_judged_limits(tmp_path: Path) -> None:
+    document = make_results(make_row("leaks"))
+    bare = privacy_card(document, tmp_path)
+    assert bare["limits"] == [] and bare["records"] is None and "the data" not in bare["sha256"]
+    document["data"] = {"records": 600, "sha256": "ab" * 32}
+    rule = {"attack": "attribute-from-model", "metric": "accuracy_over_floor", "limit": 0.05, "defence": "none"}
+    document["plan"]["gate"] = [rule]
+    results.write(document, tmp_path)
+    page, file = write_annex(tmp_path)
+    card = json.loads(file.read_bytes())
+    assert card["records"] == 600 and card["sha256"]["the data"] == "ab" * 32
+    assert {"Predicts: “bill”.", "Runs: 3 runs of each defence, seeds 0–2."} <= set(card["set_up"])
+    assert any(line.startswith("Must not leak: “smoker”") for line in card["set_up"])
+    assert [one["outcome"] for one in card["limits"]] == ["fail"] and "+16.4" in card["limits"][0]["measured"]
+    assert [text.partition(":")[0] for text in card["controls_show"]] == ["Another client"]
+    text = read_page(page.read_text()).text
+    assert "Records: 600." in text and "fail : attribute-from-model: accuracy_over_floor at most 5" in text
+    document["plan"]["gate"] = [{**rule, "attack": "nothing"}]
+    assert privacy_card(document, tmp_path)["limits"][0]["outcome"] == "not judged"
+
+
 def test_every_kind_of_attack_is_tested_or_says_why_not(tmp_path: Path) -> None:
     document = make_results(make_row("leaks"), make_row("no leak found", defence="gaussian-noise", aware=True))
     families = {one["family"]: one for one in privacy_card(document, tmp_path)["families"]}

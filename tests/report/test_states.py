@@ -103,7 +103,7 @@ def test_headlines(kind: str, changes: dict[str, Any], wanted: str) -> None:
         (
             "coarse",
             {},
-            f"Only a leak of 13{GLUE}points or more would have been detected in 4 of 5 such audits; at most 10{GLUE}points",
+            f"Only a leak of 13{GLUE}points or more would have been detected in 4 of 5 such audits; at most 10{GLUE}p",
         ),
         ("blinded", {}, "The attack detects a planted leak without this defence, not with it."),
         ("stopped", {}, "The same attack gains +18 points without this defence, at most +4.1 points with it."),
@@ -195,7 +195,7 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         ("trace", {"more_seeds": 2}, "About 2 more seeds", "--seeds 5"),
         ("trace", {}, "treat it as a leak. To audit noise as a defence, append to", 'name = "dp-sgd"\nepsilon = 8.0'),
         ("trace", {"defence": "dp-sgd"}, "treat it as a leak. Audit a stronger setting", "fedxray list defences"),
-        ("trace", {"recorded": True}, "treat it as a leak. A recording cannot compare defences", ""),
+        ("trace", {"recorded": True}, "treat it as a leak. A recording cannot compare defences", 'seeds = "auto"'),
         ("stopped", {}, "Nothing to fix against this attack.", ""),
         ("open", {"runs": 2, "more_seeds": None, "upper": None}, "Too few runs to say", "--resume --seeds 3"),
         ("open", {"mean": None, "more_seeds": None, "upper": None}, "Nothing was measured: fix what made", ""),
