@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from xml.etree import ElementTree
 
-from fedxray.audit.judge.gate import Judged
+from fedxray.audit.judge.gate import CHANCE, Judged
 from fedxray.metrics import units
 from fedxray.report.words import metric_name, role_words
 
@@ -93,7 +93,8 @@ def measured(limit: Judged) -> str:
     sign = limit.metric.endswith(units.OVER_FLOOR)  # a gain: in points, with its sign
     metric = limit.measured or limit.metric.removesuffix(units.OVER_FLOOR)
     score = units.value(limit.value, metric, sign=sign)
-    ends = "" if limit.low is None else f" (95 % interval {units.between(limit.low, limit.high, metric, sign=sign)})"
+    spread = units.between(limit.low, limit.high, metric, sign=sign, floor=CHANCE.get(metric))
+    ends = "" if limit.low is None else f" (95 % interval {spread})"
     aware = {None: "", True: ", who knows the defence", False: ", who does not know the defence"}
     return f"{metric_name(metric)} {score}{ends} by {role_words(str(limit.role))}{aware[limit.aware]}"
 

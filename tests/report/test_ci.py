@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fedxray.audit.judge.gate import Judged
-from fedxray.report.ci import junit, sarif
+from fedxray.report.ci import junit, measured, sarif
 
 PASSED = Judged(
     attack="a",
@@ -43,6 +43,10 @@ def test_every_outcome_has_its_element() -> None:
         "accuracy +30.0\N{NO-BREAK SPACE}points (95 % interval +20.0 to +40.0\N{NO-BREAK SPACE}points) "
         "by the server, who knows the defence, state unknown"
     )
+
+
+def test_a_gain_over_chance_ends_at_what_chance_leaves() -> None:
+    assert "+0.101 to +0.500)" in measured(replace(PASSED, metric="auc_over_floor", low=0.101, high=0.873))
 
 
 def test_the_state_is_carried() -> None:
