@@ -46,7 +46,7 @@ def document(differences: Sequence[dict[str, Any]] = (), numbers: Sequence[str |
     """A result with these differences, and one number for each place relative to the paper's (None: not printed)."""
     ours = {"mean": 0.5, "low": 0.4, "high": 0.6, "n": 6, "clients": 2, "seeds": 3}
     rows = [
-        {"row": "a", "column": "ours", "metric": "accuracy", "ours": ours, "place": place}
+        {"row": "a", "data": "adult", "column": "ours", "metric": "accuracy", "ours": ours, "place": place}
         | {"paper": None if place is None else {"mean": 0.55, "spread": None}}
         for place in numbers
     ]
@@ -156,3 +156,12 @@ def test_the_page_counts_its_rows_and_shows_stored_numbers() -> None:
     assert len(counts) == len(VERDICTS) and sum(counts) == len(CLAIMS) == int(text.splitlines()[2].split()[0])
     for verdict, count in zip(VERDICTS, counts, strict=True):
         assert text.count(f"**{verdict}**") == count
+
+
+def test_a_stand_in_counts_only_until_its_real_data_set_is_measured() -> None:
+    claim = Claim(paper="dlf", place="Table 1", says="More.", by="x")
+    stand_in, real = document([difference("below")]), document([difference("above")])
+    for content, data in ((stand_in, "femnist-like"), (real, "femnist")):
+        content["rows"] = [row | {"data": data} for row in content["rows"]]
+    assert judge(claim, [stand_in]).verdict == "does not hold"
+    assert judge(claim, [stand_in, real]).verdict == judge(claim, [real]).verdict == "holds"
