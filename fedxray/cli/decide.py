@@ -157,7 +157,7 @@ def recommend_lines(recommendation: Recommendation) -> list[str]:
     for setting in settings:
         outcome = "holds" if setting.holds else "breaks" if setting.fails else "open"
         lines.append(f"  {printable(setting.defence):<{width}}{outcome:<8}{_utility(setting)}".rstrip())
-        notes = [*setting.broken, *([] if setting.guess is None else [_no_better(setting)])]
+        notes = [*setting.broken, *([_no_better(setting)] if setting.holds and setting.guess is not None else [])]
         lines += [f"  {'':<{width}}{'':<8}{printable(note)}" for note in notes]
     if recommendation.chosen is None:
         useless = [setting for setting in settings if setting.holds]
@@ -171,7 +171,7 @@ def recommend_lines(recommendation: Recommendation) -> list[str]:
 
 def _no_better(setting: DefenceChoice) -> str:
     guess = units.value(setting.guess, setting.metric)
-    return f"the model is then no better than a constant guess ({guess}): try a weaker setting"
+    return f"the model is then not shown to be better than a constant guess ({guess}): try a weaker setting"
 
 
 def _utility(setting: DefenceChoice) -> str:

@@ -450,8 +450,8 @@ def _stops(row: Row) -> bool:
 def _useless(name: str, utility: Row) -> str:
     metric = utility["metric"]
     reached, guess = (units.value(utility[key], metric) for key in ("value", "guess"))
-    constant = f"a constant guess ({COSTS.get(metric, metric)} {reached} against {guess})"
-    return f"{name} stops this leak, but the model is then no better than {constant}: audit a weaker setting of it."
+    than = f"better than a constant guess ({COSTS.get(metric, metric)} {reached} against {guess})"
+    return f"{name} stops this leak, but the model is then not shown to be {than}: audit a weaker setting of it."
 
 
 def _utility(utility: Row | None) -> float:

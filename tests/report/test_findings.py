@@ -302,7 +302,7 @@ def test_a_defence_under_which_nothing_was_learned_is_not_proposed() -> None:
     assert cards(made)[0].step.startswith("Use dp-sgd: no leak found")
     made["utility"][2]["low"] = 0.5
     assert cards(made)[0].step == (
-        "gaussian-noise stops this leak, but the model is then no better than a constant guess "
+        "gaussian-noise stops this leak, but the model is then not shown to be better than a constant guess "
         f"(accuracy 86.0{GLUE}% against 56.0{GLUE}%): audit a weaker setting of it."
     )
     made["utility"][0]["low"] = 0.5  # without the defence neither

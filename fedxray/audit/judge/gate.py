@@ -379,7 +379,9 @@ class DefenceChoice:
     high: float | None = None
     cost: float | None = None  # in utility, against the best setting of all
     epsilon: float | None = None
-    guess: float | None = None  # the utility of a constant guess, where this setting's is no better and another's is
+    guess: float | None = (
+        None  # the utility of a constant guess, where only without the defence it is shown to be better
+    )
 
     @property
     def holds(self) -> bool:
@@ -437,7 +439,8 @@ def _setting(
     if row is None or metric is None:
         return choice
     measured = {key: row[key] for key in ("value", "low", "high", "epsilon")}
-    guess = row["guess"] if not learned(row) and any(map(learned, utility.values())) else None
+    undefended = [utility["none"]] if "none" in utility else utility.values()
+    guess = row["guess"] if not learned(row) and any(map(learned, undefended)) else None
     return replace(choice, metric=metric, cost=_cost(row["value"], utility, metric), guess=guess, **measured)
 
 

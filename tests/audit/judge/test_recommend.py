@@ -61,8 +61,10 @@ def test_a_setting_no_better_than_a_constant_guess_is_not_recommended() -> None:
     found = recommend(document([rows[0], rows[2]], utility))
     assert found.chosen is None and found.settings[1].holds
     said = [line.replace("\N{NO-BREAK SPACE}", " ") for line in recommend_lines(found)]
-    note = "the model is then no better than a constant guess (65.0 %): try a weaker setting"
+    note = "the model is then not shown to be better than a constant guess (65.0 %): try a weaker setting"
     assert said[-1] == f"No recommendation: strong would keep every limit, but {note}." and note in said[-2]
+    for vague in (utility[1:], [{**utility[0], "low": 0.6}, *utility[1:]]):
+        assert chosen([rows[0], rows[2]], vague) == ("strong" if len(vague) == 3 else None)
     never = [{**one, "guess": 0.95} for one in utility]  # no setting learns: that is not the defence's doing
     assert chosen(rows, never) == "weak"
 
