@@ -105,6 +105,23 @@ def test_compare_ends_with_1_where_something_got_worse(
     assert run(monkeypatch, "compare", folder, folder.parent / "nowhere") == 2
 
 
+def test_a_verdict_that_became_a_leak_is_worse(
+    folder: Path, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, old = copy.deepcopy(made), folder.parent / "old.json"
+    for row in before["summary"]:
+        if row["state"] == "leaks":
+            row |= {"state": "suspected", "verdict": "inconclusive"}
+    results.write(before, old)
+    assert run(monkeypatch, "compare", old, folder) == 1
+    text = capsys.readouterr().out
+    assert "Worse by the verdict" in text and "    suspected → leaks" in text
+    before["cases"] = [case for case in before["cases"] if case["seed"] == before["cases"][0]["seed"]]
+    results.write(before, old)  # with fewer runs it was only not settled
+    assert run(monkeypatch, "compare", old, folder) == 0
+    assert "Verdict changed" in capsys.readouterr().out
+
+
 def test_names_cannot_steer_the_terminal() -> None:
     made = Judged(
         attack="a\x1b[2J",

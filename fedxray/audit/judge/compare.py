@@ -78,7 +78,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any], *, other_data: 
         raise BadInput("DIR2", expected="an audit of the same data", got="; ".join(others), remedy=remedy)
     before, after = _leaks(first), _leaks(second)
     utility_before, utility_after = _utility(first), _utility(second)
-    changes = [_leak(before[key], after[key], second) for key in before if key in after]
+    changes = [_leak(before[key], after[key], first, second) for key in before if key in after]
     if not changes:
         expected = "an audit with an attack, role, defence and metric that DIR1 has too"
         remedy = "Compare audits whose plans use the same labels."
@@ -137,7 +137,7 @@ def _utility(document: Mapping[str, Any]) -> dict[tuple[Any, ...], Row]:
     return {(row.get("plan"), row["defence"], row["metric"]): row for row in document["utility"]}
 
 
-def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
+def _leak(before: Row, after: Row, first: Mapping[str, Any], second: Mapping[str, Any]) -> Change:
     old, new = (Spread(value=row["difference"], low=row["low"], high=row["high"]) for row in (before, after))
     outcome, notes = _outcome(old, new, larger_is_worse=True), []
     if outcome == "better" and (lost := lost_cases(second, after)) is not None:
@@ -146,7 +146,8 @@ def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
         notes = [f"doubt: {doubt}"]
     if before["primary"] and after["primary"] and before["state"] != after["state"]:
         notes.append(f"{before['state']} → {after['state']}")
-        outcome = _by_verdict(outcome, before, after)
+        more = _runs(first, before) < _runs(second, after)
+        outcome = _by_verdict(outcome, before["state"], after["state"], more_runs=more)
     if before["over"] != after["over"]:
         notes.append(f"strongest floor {before['over']} → {after['over']}")
     return Change(
@@ -160,12 +161,18 @@ def _leak(before: Row, after: Row, second: Mapping[str, Any]) -> Change:
     )
 
 
-def _by_verdict(outcome: ChangeOutcome, before: Row, after: Row) -> ChangeOutcome:
+def _runs(document: Mapping[str, Any], row: Row) -> int:
+    """Return the number of runs in which the row's attack has a score."""
+    keys = ("plan", *MATCHED[:4])
+    own = [case for case in document["cases"] if all(case.get(key) == row.get(key) for key in keys)]
+    return len({case["seed"] for case in own if case["scores"]})
+
+
+def _by_verdict(outcome: ChangeOutcome, before: str, after: str, *, more_runs: bool) -> ChangeOutcome:
     """Return the outcome of a row whose verdict changed; beyond the intervals the numbers decide."""
     if outcome in ("worse", "better"):
         return outcome
-    settled = before["state"] in UNDECIDED and before["runs"] < after["runs"]
-    if after["state"] == "leaks" and not settled:
+    if after == "leaks" and not (before in UNDECIDED and more_runs):
         return "leaks"
     return "changed" if outcome == "same" else outcome
 

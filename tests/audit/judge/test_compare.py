@@ -15,7 +15,7 @@ from fedxray.errors import BadInput
 def row(low: float | None, high: float | None, **changes: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"attack": "a", "role": "server", "defence": "none", "aware": None}
     made |= {"metric": "accuracy", "oracle": False, "state": "leaks", "over": "majority", "low": low}
-    made |= {"n": 8, "runs": 5, "reason": "it is so", "primary": True, "upper": high}
+    made |= {"n": 8, "reason": "it is so", "primary": True, "upper": high}
     return made | {"high": high, "difference": None if low is None or high is None else (low + high) / 2} | changes
 
 
@@ -23,9 +23,9 @@ def useful(low: float, high: float, metric: str = "accuracy") -> dict[str, Any]:
     return {"defence": "none", "metric": metric, "value": (low + high) / 2, "low": low, "high": high}
 
 
-def audit(*rows: dict[str, Any], utility: list[Any] | None = None, **plan: Any) -> dict[str, Any]:
-    scores = {one["metric"]: 0.6 for one in rows}
-    cases = [{name: one[name] for name in MATCHED[:4]} | {"status": "ok", "scores": scores} for one in rows]
+def audit(*rows: dict[str, Any], utility: list[Any] | None = None, runs: int = 1, **plan: Any) -> dict[str, Any]:
+    ended = {"status": "ok", "scores": {one["metric"]: 0.6 for one in rows}}
+    cases = [{name: one[name] for name in MATCHED[:4]} | {"seed": seed} | ended for one in rows for seed in range(runs)]
     return {"plan": plan, "summary": list(rows), "cases": cases, "utility": utility or []}
 
 
@@ -95,7 +95,7 @@ def test_an_attack_that_may_see_nothing_is_better_with_a_doubt() -> None:
     ],
 )
 def test_a_verdict_that_changed_within_the_intervals(old: str, new: str, runs: int, outcome: str) -> None:
-    found = compare(audit(row(0.0, 0.2, state=old, runs=runs)), audit(row(0.05, 0.2, state=new)))
+    found = compare(audit(row(0.0, 0.2, state=old), runs=runs), audit(row(0.05, 0.2, state=new), runs=5))
     assert found.changes[0].outcome == outcome and found.worse == (outcome == "leaks")
     lines, counted = compare_lines(found), "Same within the intervals"
     assert any(line.startswith(counted) for line in lines) == (outcome == "same")
