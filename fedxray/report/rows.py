@@ -42,8 +42,8 @@ def audit_command(document: Mapping[str, Any]) -> str:
 
 
 def placed(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return results that know their folder: as it was typed, of an absolute path its name alone."""
-    return {**document, "out": folder.name if folder.is_absolute() else folder.as_posix()}
+    """Return results that know their folder as it was typed; an absolute one is not printed, as reports are shared."""
+    return {**document, "out": "DIR" if folder.is_absolute() else folder.as_posix()}
 
 
 def plan_of(row: Row) -> str | None:

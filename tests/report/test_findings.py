@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from fedxray.audit import catalog
 from fedxray.metrics.units import GLUE
 from fedxray.report import states
 from fedxray.report.overview import ATTACKS, INFORMED, PRIOR, SECRETS, SUMS, Card, cards, next_steps, overall, strongest
-from fedxray.report.rows import attack_facts
+from fedxray.report.rows import attack_facts, placed
 from fedxray.report.words import HELPS, grant_words
 from fedxray.settings import settings_of
 from tests.report.states import ROWS, make_results, make_row
@@ -389,6 +390,7 @@ def test_the_command_names_the_plan_and_the_folder_and_the_most_seeds() -> None:
     usual = {**made, "out": f"fedxray-out/{made['plan']['name']}"}
     assert "--out" not in cards(usual)[0].command
     assert cards(make_results(*rows))[0].command.startswith("fedxray audit PLAN.toml --resume")
+    assert placed(made, Path("out", "r9"))["out"] == "out/r9" and placed(made, Path("/home/me"))["out"] == "DIR"
 
 
 def test_a_card_says_what_is_at_risk() -> None:

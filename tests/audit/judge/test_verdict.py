@@ -80,14 +80,14 @@ def test_one_run_may_leak_and_never_reassures() -> None:
     for runs in (1, 2):
         none = judged(SAFE, runs=runs, upper=None, seen=None, power=PASSED, more_seeds=3 - runs)
         assert (none.state, none.scope) == ("open", None) and "at least 3 are needed" in none.reason
-        assert "--resume --seeds 3`" in none.reason
+        assert "(--resume --seeds 3)" in none.reason
 
 
 def test_a_gain_that_may_be_luck_is_suspected_and_says_what_would_settle_it() -> None:
     found = judged(LEAK, rejected=False, p_adjusted=0.16)
     assert (found.verdict, found.state) == ("inconclusive", "suspected")
     assert "it may be luck (p = 0.16 after 4 rows)" in found.reason
-    assert found.reason.endswith("about 2 more seeds would settle it: `fedxray audit PLAN --resume --seeds 5`")
+    assert found.reason.endswith("about 2 more seeds would settle it (--resume --seeds 5)")
     easy = judged(LEAK, record_error=0.06)  # 1.645 * 0.06 * sqrt(3) = 0.171: these records may be easy ones
     assert easy.state == "suspected" and "may be easy ones" in easy.reason
     assert judged(LEAK, record_error=0.06, test="split", over="chance").state == "leaks"
