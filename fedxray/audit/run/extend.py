@@ -50,7 +50,8 @@ def extended(folder: Path, plan: Plan, *, total: int | None = None) -> Plan:
     check_format(folder, marker)
     merged = _merged(before, plan, folder)
     if total is not None:
-        merged = with_total(merged, total, _seeds_run(merged, folder))
+        most = max(total, len(_seeds_run(before, folder)))  # the plan may list more than were asked for before
+        merged = with_total(merged, total, _seeds_run(merged, folder)[:most])
     if merged.digest() != before.digest() or "before" in marker:
         _adopt(folder, before, merged)
     return merged

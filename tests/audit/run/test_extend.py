@@ -93,6 +93,14 @@ def test_by_hand_every_look_is_stored_and_spends_its_part(tmp_path: Path) -> Non
     assert with_look(more["looks"], 5, more["cases"], auto=False) == more["looks"]
 
 
+def test_fewer_seeds_than_the_plan_lists_may_be_raised_by_one(tmp_path: Path) -> None:
+    run(tmp_path / "out", FEW, seeds=1, power=False)
+    plan = make_plan(FEW, HERE)
+    with pytest.raises(BadInput, match=r"--seeds.*at least 1"):
+        extend.extended(tmp_path / "out", plan, total=0)
+    assert extend.extended(tmp_path / "out", plan, total=2).seeds == [0, 1]
+
+
 def test_targets_attacks_and_defences_are_added_and_finished_cases_stay(tmp_path: Path) -> None:
     run(tmp_path / "out", FEW)
     before = case_entries(tmp_path / "out")
