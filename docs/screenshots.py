@@ -38,6 +38,7 @@ def main(report: Path) -> None:
             if part is None:
                 shot = page.screenshot()
             elif page.locator(part).count():
+                page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
                 box = page.locator(part).first.bounding_box()
                 clip = {**box, "height": min(box["height"], LARGEST)}
                 shot = page.screenshot(clip=clip, full_page=True)
