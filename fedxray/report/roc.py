@@ -55,6 +55,8 @@ def _curves(name: str, rows: Sequence[Row], *, twice: bool) -> RocCurves:
     noun = ("person", "people") if first["metric"] in BY_PERSON else ("record", "records")
     members, others = (words.count(first["roc"][kind], *noun) for kind in ("members", "others"))
     note = f"{members} trained on, {others} not" + (f"; {words.count(more, 'weaker attack')} not shown" if more else "")
+    pooled = [f"{row['roc']['auc']:.3f} {row['attack']}" for row in ordered if "auc" in row["roc"]]
+    note += f"; ROC AUC pooled by members: {', '.join(dict.fromkeys(pooled))}" if pooled else ""
     return RocCurves(title=title, note=note, drawing=roc_chart(ordered, name=name, title=f"ROC curves: {title}"))
 
 

@@ -41,7 +41,7 @@ def _sides(draws: Mapping[str, Any]) -> Sides:
 
 
 def curve(cases: Sequence[Sides]) -> dict[str, Any] | None:
-    """Return the numbers of members and others, and true-positive rates at false-positive rates."""
+    """Return the numbers of members and others, the area pooled by members, and rates of true and false positives."""
     known = [(inside, outside) for inside, outside in cases if len(inside) and len(outside)]
     if not known:
         return None
@@ -52,6 +52,7 @@ def curve(cases: Sequence[Sides]) -> dict[str, Any] | None:
     return {
         "members": sum(len(inside) for inside, _ in known),
         "others": sum(len(outside) for _, outside in known),
+        "auc": _short(pooled_auc(known)),
         "fpr": [_short(rate) for rate in rates],
         "tpr": [_short(rate) for rate in mean_tpr(known, rates)],
     }
@@ -73,6 +74,19 @@ def mean_tpr(cases: Sequence[Sides], fpr: Floats) -> Floats:
         members += len(inside)
     mean: Floats = named / members
     return mean
+
+
+def pooled_auc(cases: Sequence[Sides]) -> float:
+    """Return the mean over all members of the share of the non-members of their case that they exceed; ties are half.
+
+    The metric is the mean over cases: it counts clients, this one members.
+    """
+    exceeded, members = 0.0, 0
+    for inside, outside in cases:
+        ordered = np.sort(outside)
+        places = np.searchsorted(ordered, inside, "left") + np.searchsorted(ordered, inside, "right")
+        exceeded, members = exceeded + float(places.sum()) / 2 / len(outside), members + len(inside)
+    return exceeded / members
 
 
 def _short(rate: float) -> float:

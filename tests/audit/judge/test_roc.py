@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from fedxray.audit.judge import results
-from fedxray.audit.judge.roc import POINTS, curve, mean_tpr, roc_of
+from fedxray.audit.judge.roc import POINTS, curve, mean_tpr, pooled_auc, roc_of
 from fedxray.audit.judge.summary import summarise
 from fedxray.errors import BadInput
-from fedxray.metrics.records import tpr_at_fpr
+from fedxray.metrics.records import auc, tpr_at_fpr
 from fedxray.metrics.table import RATES
 from tests.report.synthetic import make_cases, make_document
 
@@ -79,6 +79,20 @@ def test_a_rate_is_the_mean_of_the_clients_curves_by_their_members() -> None:
         own = [0.0, *(tpr_at_fpr(scores, member, fpr=false / len(outside)) for false in range(len(outside))), 1.0]
         slow += len(inside) * np.interp(rates, np.arange(len(own)) / (len(own) - 1), own) / 45
     assert mean_tpr(cases, rates) == pytest.approx(slow)
+
+
+def test_the_pooled_area_is_that_of_the_clients_by_their_members() -> None:
+    draws = np.random.default_rng(4)
+    cases = [(draws.integers(0, 9, size) + 2.0, draws.integers(0, 9, 20) + 0.0) for size in (5, 40)]
+    areas = []
+    for inside, outside in cases:
+        member = torch.arange(len(inside) + len(outside)) < len(inside)
+        areas.append(auc(torch.from_numpy(np.concatenate([inside, outside])), member))
+    assert pooled_auc(cases) == pytest.approx((5 * areas[0] + 40 * areas[1]) / 45)
+    assert pooled_auc([cases[0], cases[0]]) == pytest.approx(areas[0])
+    assert pooled_auc([(np.ones(3), np.ones(4))]) == 0.5  # ties
+    found = curve(cases)
+    assert found is not None and found["auc"] == pytest.approx(pooled_auc(cases), abs=1e-4)
 
 
 def test_clients_are_pooled_by_ranks_so_that_their_scales_do_not_matter() -> None:
