@@ -1,4 +1,4 @@
-"""Engines, which run tasks in this process, in worker processes or on a Ray cluster, with the same results.
+"""Engines, which run tasks in this process, in spawned worker processes or on a Ray cluster, with the same results.
 
 Every task is called with the same shared arguments (the plan and the store of an audit). The inline engine passes
 these objects as they are; a worker process receives them once, before its first task.
@@ -28,8 +28,7 @@ from fedxray.errors import BadInput, FedxrayError, unknown_name
 from fedxray.lookup import harmless_output, load
 
 if TYPE_CHECKING:
-    from multiprocessing.context import BaseContext
-    from multiprocessing.process import BaseProcess
+    from multiprocessing.context import SpawnProcess
 
 Progress = Callable[[int, int, str], None]  # done, total, label of the task that ended
 Deadline = Callable[[], bool]  # whether it has passed
@@ -241,19 +240,7 @@ class Pool(Engine):
 
 # Worker processes: each runs one task at a time
 
-WARM = "fedxray.audit.run.execute"  # imported once, by the process from which workers are forked
-
-
-def _starting() -> BaseContext:
-    """Return how workers start: forked from a process that holds no data, on Linux; elsewhere spawned."""
-    if sys.platform != "linux":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([WARM])
-    return context
-
-
-SPAWN = _starting()
+SPAWN = multiprocessing.get_context("spawn")
 EXIT_TIMEOUT = 5.0  # seconds that a worker gets to exit by itself
 POLL_INTERVAL = 0.2  # seconds between two samples of the memory of busy workers
 
@@ -262,7 +249,7 @@ POLL_INTERVAL = 0.2  # seconds between two samples of the memory of busy workers
 class Worker:
     """One process and the pipe to it; `task` is what it runs, `peak` the most bytes it was seen to hold."""
 
-    process: BaseProcess
+    process: SpawnProcess
     pipe: Connection
     task: Task | None = None
     peak: int = 0
@@ -380,20 +367,11 @@ def start_worker(serve: Callable[..., None], *arguments: Any) -> Worker:
     The environment gives every library in it one thread.
     """
     here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=serve, args=(there, *arguments), daemon=True)
     with environment(dict.fromkeys(ONE_THREAD, "1")), _ignoring_interrupts():
-        process = SPAWN.Process(  # type: ignore[attr-defined]  # every context has it
-            target=_begin, args=(dict(os.environ), serve, there, *arguments), daemon=True
-        )
         process.start()
     there.close()
     return Worker(process=process, pipe=here)
-
-
-def _begin(variables: dict[str, str], serve: Callable[..., None], *arguments: Any) -> None:
-    """Serve with the environment of the parent; a forked process has the one with which forking began."""
-    os.environ.clear()
-    os.environ.update(variables)
-    serve(*arguments)
 
 
 def _serve(pipe: Connection) -> None:
