@@ -273,7 +273,7 @@ def test_another_version_of_a_plug_in_does_not_resume_an_audit(site: Path, tmp_p
     metadata = site / "toy_parts-1.2.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("Version: 1.2", "Version: 1.3"))
     plugins.offered.cache_clear()
-    with pytest.raises(BadInput, match="plug-ins that this audit began with"):
+    with pytest.raises(BadInput, match="plug-in model one-layer: expected what this audit began with"):
         run_audit(plan, tmp_path / "out", engine="inline", resume=True)
 
 

@@ -390,7 +390,7 @@ def test_the_command_names_the_plan_and_the_folder_and_the_most_seeds() -> None:
     usual = {**made, "out": f"fedxray-out/{made['plan']['name']}"}
     assert "--out" not in cards(usual)[0].command
     assert cards(make_results(*rows))[0].command.startswith("fedxray audit PLAN.toml --resume")
-    assert placed(made, Path("out", "r9"))["out"] == "out/r9" and placed(made, Path("/home/me"))["out"] == "DIR"
+    assert placed(made, Path("out", "r9"))["out"] == "out/r9" and placed(made, Path("/elsewhere"))["out"] == "DIR"
 
 
 def test_a_card_says_what_is_at_risk() -> None:

@@ -234,8 +234,9 @@ def test_with_a_cosine_the_other_terms_are_a_share_of_the_squared_length_of_the_
     recipe = Recipe(epochs=2, batch_size=2, learning_rate=0.3)
     view, *_ = client_view(recipe, 6, dtype=torch.float64, labels=torch.tensor([0, 1, 2, 0, 1, 2]))
     x = torch.randn(2, 6, 1, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    whole = {name: simulated(view, "dlf", match=name)[1] for name in (match, BY_DEPTH)}
-    bare = {name: simulated(view, "no prior", match=name, total_variation=0.0, clip=0.0)[1] for name in whole}
+    whole = {name: simulated(view, "dlf", match=name, steps=400)[1] for name in (match, BY_DEPTH)}
+    none: dict[str, Any] = {"total_variation": 0.0, "clip": 0.0, "steps": 400}
+    bare = {name: simulated(view, "no prior", match=name, **none)[1] for name in whole}
     held = {name: slope(whole[name], x)[0] - slope(bare[name], x)[0] for name in whole}
     layers = list(dict.fromkeys(name.rsplit(".", 1)[0] for name, _ in view.model.named_parameters()))
     length = sum(
