@@ -69,8 +69,8 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
 
 def test_the_outcome_is_the_same_with_any_number_of_workers(tmp_path: Path, extra: Any) -> None:
     extra("optuna")
-    here = audited(plan(), tmp_path / "inline")
-    one, two = (audited(plan(), tmp_path / f"of {jobs}", "processes", jobs) for jobs in (1, 2))
+    here = audited(plan(steps=8), tmp_path / "inline")
+    one, two = (audited(plan(steps=8), tmp_path / f"of {jobs}", "processes", jobs) for jobs in (1, 2))
     assert timeless(here.document) == timeless(one.document) == timeless(two.document)
     assert kept(tmp_path / "inline") == kept(tmp_path / "of 1") == kept(tmp_path / "of 2")
     reported = here.document["cases"][0]["search"]
