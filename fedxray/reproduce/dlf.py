@@ -270,6 +270,7 @@ TABLE2 = base.Reproduction(
     shows="How many of a client's labels are inferred wrongly from one FedAvg update.",
     paper=paper(place="Table 2", numbers=TABLE2_NUMBERS),
     rows=TABLE2_ROWS,
+    small_rows=TABLE2_ROWS[len(RECIPES) :],
     columns=base.columns_of(TABLE2_ATTACKS, ("label_error",)),
     differences=(
         *base.compare(("labels-dlf", "labels-geng-start"), ("labels-dlf", "labels-geng-end"), expected="below"),

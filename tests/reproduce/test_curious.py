@@ -104,12 +104,12 @@ def test_larger_networks_are_compared_at_equal_numbers_of_clients() -> None:
 @pytest.mark.parametrize(
     ("name", "rows"),
     [
-        ("curious-clients", {"lenet-32", "resnet9-8-4photos", "resnet18-4-4photos"}),
+        ("curious-clients", {"lenet-4", "lenet-32-4photos", "resnet9-4-4photos"}),
         ("curious-batch-and-steps", {"4-clients-batch-128", "4-clients-steps-8"}),
         ("curious-restoration", {"imagenet-4"}),
         ("curious-uneven", {"4-uneven", "4-even"}),
         ("curious-inversion-lr", {"4-clients"}),
-        ("curious-upper-bound", {"8-clients-steps-8"}),
+        ("curious-upper-bound", {"4-clients-steps-8"}),
     ],
 )
 def test_small_scales_have_more_than_two_clients(name: str, rows: set[str]) -> None:
