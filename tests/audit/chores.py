@@ -1,10 +1,11 @@
-"""Tasks for the engines, by name, so that spawned workers can import them."""
+"""Tasks for the engines, by name, so that workers can import them."""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,33 @@ def lose_the_host(argument: Mapping[str, Any]) -> None:
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(600)
     note(argument)
+
+
+def describe_parent(argument: Mapping[str, Any]) -> None:
+    """Write down the parent's id and number of threads, and what this process had imported before."""
+    threads = len(list(Path(f"/proc/{os.getppid()}/task").iterdir()))
+    imported = [name for name in ("torch", "fedxray.audit.run.execute", "tests.audit.plans") if name in sys.modules]
+    Path(argument["folder"], f"{argument['name']}.txt").write_text(f"{os.getppid()} {threads} {' '.join(imported)}")
+
+
+def kill_parent(argument: Mapping[str, Any]) -> None:
+    """Kill the parent, once; the process then waits for its own end."""
+    tries = Path(argument["folder"], f"{argument['name']}.tries")
+    if not tries.exists():
+        tries.write_text(str(os.getpid()))
+        os.kill(os.getppid(), signal.SIGKILL)
+        signal.pause()
+    note(argument)
+
+
+def speak(argument: Mapping[str, Any]) -> None:
+    """Print to both streams, and write down a variable and a draw without a seed."""
+    import numpy as np
+
+    print(f"out of {argument['name']}")
+    print(f"err of {argument['name']}", file=sys.stderr)
+    text = f"{os.environ.get('FEDXRAY_SPOKEN')} {os.getcwd()} {np.random.random()}"
+    Path(argument["folder"], f"{argument['name']}.txt").write_text(text)
 
 
 def leave(argument: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Engines, which run tasks in this process, in spawned worker processes or on a Ray cluster, with the same results.
+"""Engines, which run tasks in this process, in worker processes or on a Ray cluster, with the same results.
 
 Every task is called with the same shared arguments (the plan and the store of an audit). The inline engine passes
 these objects as they are; a worker process receives them once, before its first task.
@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from fedxray.audit.workers import forks
 from fedxray.errors import BadInput, FedxrayError, unknown_name
 from fedxray.lookup import harmless_output, load
 
@@ -241,6 +242,7 @@ class Pool(Engine):
 # Worker processes: each runs one task at a time
 
 SPAWN = multiprocessing.get_context("spawn")
+FORKS = sys.platform == "linux"  # whether workers of the engine `processes` are forked from a server
 EXIT_TIMEOUT = 5.0  # seconds that a worker gets to exit by itself
 POLL_INTERVAL = 0.2  # seconds between two samples of the memory of busy workers
 
@@ -249,7 +251,7 @@ POLL_INTERVAL = 0.2  # seconds between two samples of the memory of busy workers
 class Worker:
     """One process and the pipe to it; `task` is what it runs, `peak` the most bytes it was seen to hold."""
 
-    process: SpawnProcess
+    process: SpawnProcess | forks.Forked
     pipe: Connection
     task: Task | None = None
     peak: int = 0
@@ -263,7 +265,7 @@ class Worker:
         self.task = task
         message = (task, None if shared is self.shared else shared)
         self.shared = shared
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.pipe.send(message)
 
     def finished(self) -> bool:
@@ -304,15 +306,23 @@ class Worker:
 
 @dataclass
 class Processes(Pool):
-    """At most `jobs` workers, started when there are tasks for them."""
+    """At most `jobs` workers, started when there are tasks for them; with `forking` from a server, else spawned."""
 
     jobs: int
     workers: list[Worker] = field(default_factory=list)
+    forking: bool = field(default_factory=lambda: FORKS)
+    server: forks.Server | None = None
 
     def stop_workers(self) -> None:
-        """Stop all workers."""
+        """Stop all workers and the server that they were forked from."""
         while self.workers:
             self.workers.pop().stop()
+        self._stop_server()
+
+    def _stop_server(self) -> None:
+        if self.server is not None:
+            self.server.stop()
+            self.server = None
 
     def worker_count(self) -> int:
         """Return the largest number of workers at a time."""
@@ -356,9 +366,23 @@ class Processes(Pool):
             if idle is None:
                 if len(self.workers) >= jobs:
                     return
-                idle = start_worker(_serve)
+                idle = self._fork_worker(waiting[0].function) if self.forking else start_worker(serve_tasks)
                 self.workers.append(idle)
             idle.give(waiting.popleft(), shared)
+
+    def _fork_worker(self, function: str) -> Worker:
+        """Fork a worker from a server, which is started where none is alive; it ignores Ctrl-C."""
+        with environment(dict.fromkeys(ONE_THREAD, "1")), _ignoring_interrupts():
+            introduction = forks.introduction()
+            if self.server is None or not self.server.is_alive():
+                self._stop_server()
+                self.server = forks.Server(function)
+        here, there = SPAWN.Pipe()
+        with there:
+            worker = Worker(process=self.server.fork(there), pipe=here)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead already, as in `Worker.give`
+            here.send(introduction)
+        return worker
 
 
 def start_worker(serve: Callable[..., None], *arguments: Any) -> Worker:
@@ -374,24 +398,28 @@ def start_worker(serve: Callable[..., None], *arguments: Any) -> Worker:
     return Worker(process=process, pipe=here)
 
 
-def _serve(pipe: Connection) -> None:
+def serve_tasks(pipe: Connection) -> None:
     """Run tasks from the pipe until it is closed, and answer each with None or its error."""
     threading.Thread(target=follow_parent, daemon=True).start()
     shared: Shared = ()
     while True:
         try:
             task, changed = pipe.recv()
-        except EOFError:  # the parent has closed it
+        except (EOFError, ConnectionResetError):  # the parent has closed it or died
             return
         shared = shared if changed is None else changed
+        answer: FedxrayError | None = None
         try:
             if not gc.get_freeze_count():
                 with importing():
                     load(task.function)
             run_task(task, shared)
-            pipe.send(None)
         except FedxrayError as error:
-            pipe.send(error)
+            answer = error
+        try:
+            pipe.send(answer)
+        except BrokenPipeError:  # the parent has died
+            return
 
 
 def follow_parent() -> None:

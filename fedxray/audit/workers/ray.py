@@ -114,7 +114,7 @@ class Host:
 
     paths: Sequence[str]
     variables: Mapping[str, str]
-    worker: engines.Processes = field(default_factory=lambda: engines.Processes(1))
+    worker: engines.Processes = field(default_factory=lambda: engines.Processes(1, forking=False))
     shared: engines.Shared = ()
 
     def __post_init__(self) -> None:

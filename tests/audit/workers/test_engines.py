@@ -16,6 +16,7 @@ import torch
 
 from fedxray.audit.plan import make_plan
 from fedxray.audit.run.audit import run_audit
+from fedxray.audit.workers import engines, forks
 from fedxray.audit.workers.engines import ONE_THREAD, Inline, Processes, Task, Worker, cores, make_engine
 from fedxray.errors import BadInput
 from tests.audit import chores
@@ -23,6 +24,7 @@ from tests.audit.plans import tiny
 from tests.audit.stored import case_entries, stored_evidence
 
 HERE = Path(__file__).parents[1]
+forked_workers = pytest.mark.skipif(not engines.FORKS, reason="workers are spawned on this system")
 
 
 def task(folder: Path, function: str, name: str, **more: Any) -> Task:
@@ -168,13 +170,82 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_of_a_killed_parent_leave(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "stay.py").write_text(STAY)
     surroundings = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
-    with subprocess.Popen([sys.executable, tmp_path / "stay.py", tmp_path], env=surroundings) as parent:
+    command = [sys.executable, tmp_path / "stay.py", tmp_path]
+    with subprocess.Popen(command, env=surroundings, stderr=subprocess.DEVNULL, start_new_session=True) as parent:
         worker = int(wait_for(tmp_path / "a.began"))
-        parent.kill()
-    assert has_gone(worker)
+        members = of_session(parent.pid)
+        os.killpg(parent.pid, number) if number == signal.SIGINT else parent.send_signal(number)
+        parent.wait()
+    assert has_gone(worker) and all(has_gone(pid) for pid in members)
+    if engines.FORKS:
+        assert len(members) == 3, "the parent, the server and the worker"
+
+
+@forked_workers
+def test_the_server_has_one_thread_no_code_of_the_user_s_and_the_life_of_its_engine(tmp_path: Path) -> None:
+    with Processes(2, server=forks.Server("fedxray.audit.run.execute:execute_run")) as engine:
+        assert engine.run([task(tmp_path, "describe_parent", name) for name in "abcd"], ProgressLog()) == []
+        server = engine.server
+        assert server is not None
+        described = {(tmp_path / f"{name}.txt").read_text() for name in "abcd"}
+        assert described == {f"{server.process.pid} 1 torch fedxray.audit.run.execute"}
+    assert engine.server is None and has_gone(server.process.pid)
+    with Processes(1) as engine:
+        assert engine.run([task(tmp_path, "describe_parent", "e")], ProgressLog()) == []
+    assert (tmp_path / "e.txt").read_text().split()[1:] == ["1"], "a module of the user's is the worker's alone"
+
+
+@forked_workers
+def test_tasks_of_a_killed_server_are_tried_again(tmp_path: Path) -> None:
+    tasks = [task(tmp_path, "kill_parent", "a"), *(task(tmp_path, "note", name) for name in "bcd")]
+    with Processes(2) as engine:
+        assert engine.run(tasks, ProgressLog()) == []
+    assert all((tmp_path / f"{name}.txt").exists() for name in "abcd")
+    assert has_gone(int((tmp_path / "a.tries").read_text())), "workers die with their server"
+
+
+@pytest.mark.parametrize("forking", [False, pytest.param(True, marks=forked_workers)])
+def test_a_worker_has_the_streams_and_surroundings_of_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], forking: bool
+) -> None:
+    for name in "ab":
+        monkeypatch.setenv("FEDXRAY_SPOKEN", name)
+        monkeypatch.chdir(tmp_path)
+        with Processes(1, forking=forking) as engine:
+            assert engine.run([task(tmp_path, "speak", name)], ProgressLog()) == []
+            engine.workers.pop().stop()
+            monkeypatch.setenv("FEDXRAY_SPOKEN", f"{name} again")
+            assert engine.run([task(tmp_path, "speak", f"{name}2")], ProgressLog()) == []
+        spoken = [f"{stream} of {label}" for label in (name, f"{name}2") for stream in ("out", "err")]
+        assert capfd.readouterr() == ("", "\n".join([*spoken, ""]))
+    texts = [(tmp_path / f"{name}.txt").read_text() for name in ("a", "a2", "b", "b2")]
+    assert [text.rpartition(" ")[0] for text in texts] == [
+        f"{name} {tmp_path}" for name in ("a", "a again", "b", "b again")
+    ]
+    assert len({text.rpartition(" ")[2] for text in texts}) == 4, "numpy draws without a seed differ"
+
+
+UNGUARDED = """
+import sys
+from fedxray.audit.workers.engines import Processes, Task
+with Processes(1, forking=sys.argv[2] == "True") as engine:
+    item = {"folder": sys.argv[1], "name": "a"}
+    print(engine.run([Task(label="a", function="tests.audit.chores:note", item=item)], print))
+"""
+
+
+@pytest.mark.parametrize("forking", [False, pytest.param(True, marks=forked_workers)])
+def test_a_script_without_a_guard_starts_no_endless_workers(tmp_path: Path, forking: bool) -> None:
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    surroundings = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
+    command = [sys.executable, tmp_path / "script.py", tmp_path, str(forking)]
+    ended = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=300)
+    assert "its process ended with code 1, also when tried again alone" in without_memory(ended.stdout)
+    assert "if __name__ == '__main__':" in ended.stderr and not (tmp_path / "a.txt").exists()
 
 
 def wait_for(file: Path) -> str:
@@ -198,6 +269,19 @@ def has_gone(pid: int) -> bool:
             return True
         pause.wait(0.02)
     return False
+
+
+def of_session(leader: int) -> list[int]:
+    """Processes of a session, as the system lists them on Linux."""
+    members = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            columns = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(columns[3]) == leader:
+            members.append(int(status.parent.name))
+    return members
 
 
 def test_engines_by_name() -> None:
@@ -227,11 +311,15 @@ def timeless(document: dict[str, Any]) -> dict[str, Any]:
     return document | {"cases": [case | times for case in document["cases"]]}
 
 
-def test_the_same_plan_gives_the_same_results_inline_and_in_two_processes(tmp_path: Path) -> None:
+def test_the_same_plan_gives_the_same_results_inline_and_in_two_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = signal.getsignal(signal.SIGINT)
     inline = run_audit(plan_for_both(), tmp_path / "inline", engine="inline")
-    spread = run_audit(plan_for_both(), tmp_path / "processes", engine="processes", jobs=2)
-    assert timeless(inline.document) == timeless(spread.document)
-    assert case_entries(inline.folder).keys() == case_entries(spread.folder).keys()
-    assert stored_evidence(inline.folder) == stored_evidence(spread.folder)
+    for forking in {False, engines.FORKS}:
+        monkeypatch.setattr(engines, "FORKS", forking)
+        spread = run_audit(plan_for_both(), tmp_path / str(forking), engine="processes", jobs=2)
+        assert timeless(inline.document) == timeless(spread.document)
+        assert case_entries(inline.folder).keys() == case_entries(spread.folder).keys()
+        assert stored_evidence(inline.folder) == stored_evidence(spread.folder)
     assert signal.getsignal(signal.SIGINT) is before

@@ -19,7 +19,7 @@ from fedxray.audit.run.audit import run_audit
 from fedxray.audit.run.execute import execute_run
 from fedxray.audit.run.grid import expand
 from fedxray.audit.run.store import Store
-from fedxray.audit.workers.ray import LOCAL, RayCluster, find_cluster
+from fedxray.audit.workers.ray import LOCAL, Host, RayCluster, find_cluster
 from fedxray.errors import BadInput
 from tests.audit.plans import tiny, write_toml
 from tests.audit.stored import stored_evidence
@@ -27,6 +27,7 @@ from tests.audit.workers.test_engines import (
     HERE,
     ProgressLog,
     has_gone,
+    of_session,
     plan_for_both,
     task,
     timeless,
@@ -57,6 +58,10 @@ def test_hosts_do_every_task_once_with_one_thread(tmp_path: Path, cluster: RayCl
     assert len({(tmp_path / f"{name}.txt").read_text() for name in "abcde"}) <= 2
     assert (tmp_path / "f.txt").read_text() == "[1]"
     assert cluster.run([], log) == []
+
+
+def test_the_worker_of_a_host_is_spawned() -> None:
+    assert not Host(paths=[], variables={}).worker.forking
 
 
 def test_a_dead_worker_s_and_a_lost_host_s_tasks_are_tried_again(tmp_path: Path, cluster: RayCluster) -> None:
@@ -195,16 +200,3 @@ def test_nothing_of_a_local_cluster_is_left_when_its_owner_ends(
     assert has_gone(worker)
     # After a kill the helpers of Ray notice it one after the other.
     assert all(any(has_gone(pid) for _ in range(6)) for pid in members)
-
-
-def of_session(leader: int) -> list[int]:
-    """Processes of a session, as the system tells on Linux."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == leader:
-            found.append(int(status.parent.name))
-    return found

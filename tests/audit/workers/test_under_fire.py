@@ -26,8 +26,7 @@ from fedxray.files import POINTS, TEMPORARY, VARIABLE
 from tests.audit.forks import start
 from tests.audit.plans import tiny
 from tests.audit.stored import case_entries
-from tests.audit.workers.test_engines import has_gone, timeless
-from tests.audit.workers.test_ray_engine import of_session
+from tests.audit.workers.test_engines import has_gone, of_session, timeless
 
 KILLS = int(os.environ.get("FEDXRAY_KILLS", "1000"))
 NEVER = 3600.0  # seconds, more than an audit takes here
@@ -41,7 +40,7 @@ def plan() -> Any:
 
 
 class Watch:
-    """Which runs and cases were worked on (but in spawned workers); what has ended must not be among them later."""
+    """Which runs and cases were worked on (unless in new processes); what has ended must not be among them later."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, place: Path, folder: Path) -> None:
         self.notes, self.store = place / "begun", Store(folder)
@@ -155,9 +154,10 @@ PROCESSES = {"engine": "processes", "jobs": 2}
         (0.70, 0.4, "spawn", {"engine": "inline"}),
         (0.25, 0.6, "fork", PROCESSES),  # workers of a warm process, which start at once
         (0.03, 6.0, "spawn", PROCESSES),
+        (0.03, 6.0, None, PROCESSES),  # workers forked from a server, on Linux
         (0.02, 12.0, "spawn", {"engine": "ray", "jobs": 2}),
     ],
-    ids=["inline", "processes", "spawned", "ray"],
+    ids=["inline", "processes", "spawned", "forked", "ray"],
 )
 def test_audits_killed_at_any_moment_end_with_the_same_results(
     tmp_path: Path,
@@ -166,12 +166,14 @@ def test_audits_killed_at_any_moment_end_with_the_same_results(
     extra: Callable[[str], ModuleType],
     share: float,
     reach: float,
-    start_method: str,
+    start_method: str | None,
     engine: dict[str, Any],
 ) -> None:
     if engine["engine"] == "ray":
         extra("ray")
-    monkeypatch.setattr(engines, "SPAWN", multiprocessing.get_context(start_method))
+    if start_method is not None:
+        monkeypatch.setattr(engines, "FORKS", False)
+        monkeypatch.setattr(engines, "SPAWN", multiprocessing.get_context(start_method))
     draw, kills, done, audits = random.Random(0), round(KILLS * share), 0, 0
     with tempfile.TemporaryDirectory(prefix="fx", ignore_cleanup_errors=True) as short:  # Ray puts sockets there
         monkeypatch.setattr(tempfile, "tempdir", short)
