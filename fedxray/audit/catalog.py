@@ -60,6 +60,7 @@ ATTACKS: dict[str, str] = {
     "shared-simulation": "fedxray.attacks.inversion.dlf:SharedSimulation",
     "fedsgd-epoch": "fedxray.attacks.inversion.dlf:FedsgdEpoch",
     "fedsgd-inversion": "fedxray.attacks.inversion.dlf:FedsgdInversion",
+    "dlf-redrawn": "fedxray.attacks.inversion.redrawn:DlfRedrawn",
     "surrogate": "fedxray.attacks.inversion.surrogate:Surrogate",
     "curious-client": "fedxray.attacks.inversion.curious_client:CuriousClient",
     "curious-client-oracle": "fedxray.attacks.inversion.curious_client:CuriousClientOracle",

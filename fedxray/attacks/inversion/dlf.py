@@ -185,13 +185,17 @@ class DlfFamily(ImageInversion):
         """Return the loss on a simulation; a hook for the prior over epochs."""
         return objective(view, self, simulated)
 
+    def descended(self, view: View, context: Context, loss: Objective) -> tuple[Tensor, Outcome, dict[str, Any]]:
+        """Return the images [sets, n, c, h, w], how the minimisation ended, and facts; a hook for other starts."""
+        return descend(view, self, context, loss, self.name)
+
     @final
     def attack(self, view: View, context: Context) -> Evidence:
         """Run the algorithm of the header, step by step."""
         known = what_is_known(view, self, context)
         played = self.played(known.recipe, len(known.labels))
         simulated = simulation(view, self, known, played, by_epoch=self.by_epoch)
-        sets, end, facts = descend(view, self, context, self.loss(view, context, simulated), self.name)
+        sets, end, facts = self.descended(view, context, self.loss(view, context, simulated))
         images = self.one_set(sets, view.space)
         labels = known.labels if known.step_labels is None else known.step_labels[: len(images)]
         facts |= {"taken": {"preset": preset_of(self, view.space.shape[0])}}
@@ -410,6 +414,7 @@ class Objective:
     share: float | None = None  # None where the match is not a cosine
     together: int = 0  # steps in which all epochs hold the same images
     line: Line | None = None  # None: the round begins at the model that was sent
+    orders: Callable[[int], Tensor] | None = None  # of the images at a step [uses]; None: always the simulation's
 
     def value(self, point: dict[str, Tensor], step: int) -> Tensor:
         """Return the loss after `step` steps of images [sets, n, c, h, w] called "inputs"; scalar."""
@@ -419,6 +424,8 @@ class Objective:
         simulated, client = self.simulation, self.simulation.client
         if self.line is not None:
             client = replace(client, start=add(client.start, self.line.way, self.line.position(point[POSITION])))
+        if self.orders is not None:
+            client = replace(client, order=self.orders(step))
         update = scaled(client.update(flat, simulated.labels), simulated.unit)
         rest = self.numbers.total_variation * squared_total_variation(flat)
         rest = rest + self.numbers.clip * box_penalty(self.space.to_pixels(flat), 0.0, 1.0)
