@@ -301,10 +301,14 @@ STOPPED = (
     "Nothing to fix against this attack. Audit again when stronger ones appear, or data, model or training change."
 )
 STOPPED_SO_FAR = (
-    "To be surer, audit another attack of this kind under the same defence: add to the attacks of the plan:"
+    "To be surer, audit another attack of this kind under the same defence: append it to the plan and add --resume to "
+    "the command:"
 )
-ANOTHER = "Try another attack of this kind: add it to the attacks of the plan and audit again:"
-COMBINE = "Combine the messages with what is known without them: add to the plan, with the attack's other settings:"
+ANOTHER = "Try another attack of this kind: append it to the plan and add --resume to the command:"
+COMBINE = (
+    "Combine the messages with what is known without them: append to the plan, with the attack's other settings, and "
+    "add --resume to the command:"
+)
 SIMULATE = "A recording is one run. To settle it, simulate the federation: the same plan without [transcript], with:"
 COMPARE = (
     "A recording cannot compare defences, nor settle what is suspected: simulate the federation, with the same plan "
@@ -328,15 +332,15 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
     if row["state"] == "no leak found":
         return NO_STEP, ""
     if row["state"] == "stopped":
-        return (STOPPED, "") if untried is None else (STOPPED_SO_FAR, f'{{ name = "{untried}" }}')
+        return (STOPPED, "") if untried is None else (STOPPED_SO_FAR, attack_table(untried))
     if row["state"] == "small" and not row["more_seeds"]:
         return "It is decided. If less than the margin matters to you, set a limit ([[gate]] in the plan).", ""
     if row["state"] == "reversed":
         return "Treat it as a suspected leak: an attacker can change the sign. Check the attack's settings.", ""
     if row["state"] == "trace" and alone is not None:
-        return COMBINE, f'{{ name = "{alone}", label = "{alone} with prior", prior = "floor" }}'
+        return COMBINE, attack_table(alone, label=f"{alone} with prior", prior="floor")
     if row["state"] in ("trace", "blinded") and untried is not None:
-        return ANOTHER, f'{{ name = "{untried}" }}'
+        return ANOTHER, attack_table(untried)
     if row["state"] == "blinded":
         return UNTESTED, LIST
     if row["state"] == "trace" and not row["more_seeds"]:
@@ -363,6 +367,11 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
     if row["state"] == "open" and not wide:
         return "More seeds alone would not settle it: fix what the evidence names, then audit again.", ""
     return "A practical number of seeds would not settle it: attack more clients, or use more records.", ""
+
+
+def attack_table(name: str, **settings: str) -> str:
+    """Return the table of an attack, as it can be appended to a plan."""
+    return "\n".join(["[[attack]]", *(f'{key} = "{value}"' for key, value in {"name": name, **settings}.items())])
 
 
 def defend(row: Row) -> tuple[str, str]:

@@ -323,16 +323,16 @@ def test_of_an_error_the_upper_end_must_be_below_that_of_a_constant_guess(high: 
 def test_an_attack_of_the_same_kind_that_the_plan_lacks_is_named(kind: str) -> None:
     made = make_results(make_row(kind))
     made["plan"]["attack"] = [{"name": name, "prior": "floor"} for name in PRIOR]
-    assert cards(made)[0].command == '{ name = "attribute-from-gradients" }'
+    assert cards(made)[0].command == '[[attack]]\nname = "attribute-from-gradients"'
     made["attacks"]["attribute-from-model"]["name"] = "attribute-from-gradients"
-    assert cards(made)[0].command == '{ name = "attribute-from-model" }'
+    assert cards(made)[0].command == '[[attack]]\nname = "attribute-from-model"'
     for role in SUMS:
         assert 'name = "attribute' not in cards(make_results(make_row(kind, role=role)))[0].command
 
 
 def test_a_trace_below_a_floor_that_knows_something_proposes_the_combination() -> None:
     made = make_results(make_row("trace"))
-    wanted = '{ name = "attribute-from-model", label = "attribute-from-model with prior", prior = "floor" }'
+    wanted = '[[attack]]\nname = "attribute-from-model"\nlabel = "attribute-from-model with prior"\nprior = "floor"'
     assert cards(made)[0].command == wanted
     for changes in ({"over": "chance"}, {"role": SUMS[0]}):
         assert "prior" not in cards(make_results(make_row("trace", **changes)))[0].command

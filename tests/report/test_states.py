@@ -215,7 +215,7 @@ def test_what_would_settle_a_row(kind: str, changes: dict[str, Any], text: str, 
 @pytest.mark.parametrize("kind", ["trace", "trace by split", "blinded"])
 def test_an_attack_that_was_not_tried_comes_before_more_seeds(kind: str) -> None:
     step, command = states.settle(make_row(kind, more_seeds=2), 120.0, "attribute-from-gradients")
-    assert step == states.ANOTHER and command == '{ name = "attribute-from-gradients" }'
+    assert step == states.ANOTHER and command == '[[attack]]\nname = "attribute-from-gradients"'
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -227,7 +227,7 @@ def test_no_state_ends_without_a_step(kind: str, seeds: int | None, recorded: bo
 
 def test_a_trace_is_first_combined_with_the_floor() -> None:
     step, command = states.settle(make_row("trace"), 120.0, "attribute-from-gradients", "attribute-from-model")
-    assert step == states.COMBINE and tomllib.loads(f"attack = [{command}]")["attack"][0] == {
+    assert step == states.COMBINE and tomllib.loads(command)["attack"][0] == {
         "name": "attribute-from-model", "label": "attribute-from-model with prior", "prior": "floor",
     }  # fmt: skip
     assert states.settle(make_row("blinded"), 120.0, None, "attribute-from-model")[0] == states.UNTESTED
