@@ -28,7 +28,7 @@ from fedxray.attacks.base import Context
 from fedxray.attacks.inversion import problem
 from fedxray.attacks.inversion.dlf import DlfFamily, Objective, Simulation, method_of, numbers_of, objective
 from fedxray.attacks.inversion.surrogate import Surrogate
-from fedxray.optim import Changing, Outcome, minimise
+from fedxray.optim import MOST_RATE, Changing, Outcome, minimise
 from fedxray.seeds import fork, permutation
 from fedxray.settings import setting
 
@@ -45,6 +45,12 @@ class DlfRedrawn(DlfFamily):
     small: ClassVar[Mapping[str, Any]] = {"steps": 40, "first_steps": 60}
 
     steps: int = setting(55, f"{problem.STEPS} Those of the first stage are not counted.", least=1)
+    learning_rate: float | None = setting(
+        None,
+        f"{problem.LEARNING_RATE} Default: half of the preset's, 0.2 for femnist, 0.05 for cifar100.",
+        above=0,
+        most=MOST_RATE,
+    )
     first_steps: int = setting(300, "Steps of the first stage, `surrogate`.", least=1)
     averaging: float = setting(
         0.05, "Weight of the newest iterate in the moving mean; 1 returns the last iterate.", above=0, most=1
