@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import select
 import signal
 import socket
 import struct
@@ -193,6 +192,7 @@ def serve(handle: int) -> None:
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})  # the audit may have blocked it
     control = socket.socket(fileno=handle)
     while True:
         order, handles, *_ = socket.recv_fds(control, 1, 2)
@@ -216,11 +216,11 @@ def serve(handle: int) -> None:
 def _attend(control: socket.socket, woken: int, pid: int) -> int:
     """Return the exit code of a child; it and its group are dead then, killed where the audit says so or is gone."""
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        ready, _, _ = select.select([control.fileno(), woken], [], [])
+        ready = wait([control, woken])
         if woken in ready:
             with suppress(BlockingIOError):
                 os.read(woken, 64)
-        if control.fileno() in ready and control.recv(1) != RUN:
+        if control in ready and control.recv(1) != RUN:
             kill_group(pid)
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     kill_group(pid)  # not reaped yet, so that the number is still its own

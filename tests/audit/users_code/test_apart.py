@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import math
@@ -186,6 +187,29 @@ def test_a_server_that_is_stopped_is_killed_at_the_end(monkeypatch: pytest.Monke
     server.process.send_signal(signal.SIGSTOP)
     server.stop()
     assert server.process.returncode == -signal.SIGKILL
+
+
+def test_an_attack_gets_its_process_in_an_audit_with_many_open_files_and_blocked_signals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this system allows too few open files")
+    monkeypatch.setattr(forkserver, "_server", None)
+    monkeypatch.setenv(apart.VARIABLE, "60")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        with contextlib.ExitStack() as opened:
+            for _ in range(1024):
+                opened.enter_context(open(os.devnull))
+            found = audited(tmp_path, {"factory": "tests.audit.cheats:own_loss", "label": "own"})
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found["own"]["status"] == "ok", found
+    assert forkserver._server is not None and forkserver._server.process.poll() is None, "it has not failed"
 
 
 def test_a_module_in_the_current_folder_stands_for_none_of_pythons(
