@@ -242,7 +242,8 @@ class Pool(Engine):
 # Worker processes: each runs one task at a time
 
 SPAWN = multiprocessing.get_context("spawn")
-FORKS = sys.platform == "linux"  # whether workers of the engine `processes` are forked from a server
+# Whether workers of the engine `processes` are forked from a server; the program of a frozen application runs no `-c`.
+FORKS = sys.platform == "linux" and not getattr(sys, "frozen", False)
 EXIT_TIMEOUT = 5.0  # seconds that a worker gets to exit by itself
 POLL_INTERVAL = 0.2  # seconds between two samples of the memory of busy workers
 

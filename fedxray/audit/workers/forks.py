@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import select
 import signal
 import socket
 import struct
@@ -25,6 +24,7 @@ FORK = b"f"  # the order to the server
 NUMBER = struct.Struct("!i")  # its answers about a worker: the process id, later the exit code
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl.h
 OURS = "fedxray."  # modules that the server may import
+GRACE = 5.0  # seconds that the server may take to report a killed worker; code of the user's may have stopped it
 
 
 # The audit's side
@@ -59,13 +59,13 @@ class Server:
     def fork(self, pipe: Connection) -> Forked:
         """Return a new worker that serves the pipe; where the server has died, one that is dead."""
         sentinel, report = os.pipe()
+        worker = Forked(sentinel, self.process)
         try:
-            with suppress(OSError):
-                socket.send_fds(self.control, [FORK], [pipe.fileno(), report])
-        finally:
-            os.close(report)
-        worker = Forked(sentinel)
-        try:
+            try:
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    socket.send_fds(self.control, [FORK], [pipe.fileno(), report])
+            finally:
+                os.close(report)
             worker.pid = worker.read_number()
         except BaseException:
             worker.close()
@@ -79,9 +79,9 @@ class Forked:
     pid: int | None = None
     exitcode: int | None = None
 
-    def __init__(self, sentinel: int) -> None:
-        """`sentinel` can be read when the worker has ended."""
-        self.sentinel = sentinel
+    def __init__(self, sentinel: int, server: subprocess.Popen[bytes]) -> None:
+        """`sentinel` can be read when the worker has ended, also with its server."""
+        self.sentinel, self.server = sentinel, server
 
     def read_number(self) -> int | None:
         """Return the next number from the server, None where it is dead."""
@@ -99,15 +99,18 @@ class Forked:
             raise ValueError("process object is closed")
         if self.exitcode is None and wait([self.sentinel], timeout):
             code = self.read_number()
-            self.exitcode = -signal.SIGKILL if code is None else code  # it died with the server
+            self.exitcode = self.server.wait() if code is None else code  # it died with the server, or was not forked
 
     def terminate(self) -> None:
         """Ask it to end."""
         self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
+        """End it, and a server that does not report its end."""
         self._send(signal.SIGKILL)
+        self.join(GRACE)
+        if self.exitcode is None:
+            self.server.kill()
 
     def _send(self, number: signal.Signals) -> None:
         if self.is_alive() and self.pid is not None:
@@ -155,14 +158,15 @@ def _fork_workers(control: socket.socket) -> Connection:
         os.set_blocking(end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})  # the audit may have blocked it
     server, workers = os.getpid(), dict[int, int]()  # process id -> where its exit code is written
     while True:
-        ready, _, _ = select.select([control.fileno(), woken], [], [])
+        ready = wait([control, woken])
         if woken in ready:
             with suppress(BlockingIOError):
                 os.read(woken, 64)
             _report_ended(workers)
-        if control.fileno() not in ready:
+        if control not in ready:
             continue
         order, handles, *_ = socket.recv_fds(control, 1, 2)
         if order != FORK:

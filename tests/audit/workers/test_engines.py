@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -174,7 +175,7 @@ if __name__ == "__main__":
 def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "stay.py").write_text(STAY)
     surroundings = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
-    command = [sys.executable, tmp_path / "stay.py", tmp_path]
+    command = [sys.executable, str(tmp_path / "stay.py"), str(tmp_path)]
     with subprocess.Popen(command, env=surroundings, stderr=subprocess.DEVNULL, start_new_session=True) as parent:
         worker = int(wait_for(tmp_path / "a.began"))
         members = of_session(parent.pid)
@@ -206,6 +207,60 @@ def test_tasks_of_a_killed_server_are_tried_again(tmp_path: Path) -> None:
         assert engine.run(tasks, ProgressLog()) == []
     assert all((tmp_path / f"{name}.txt").exists() for name in "abcd")
     assert has_gone(int((tmp_path / "a.tries").read_text())), "workers die with their server"
+
+
+@forked_workers
+def test_a_server_that_cannot_import_is_named_by_its_own_exit_code(tmp_path: Path) -> None:
+    absent = Task(label="a", function="fedxray.absent:work", item=None)
+    with Processes(1) as engine:
+        (failure,) = engine.run([absent], ProgressLog())
+    assert failure.reason == "its process ended with code 1, also when tried again alone"
+
+
+@forked_workers
+def test_workers_of_a_stopped_server_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "EXIT_TIMEOUT", 0.5)
+    monkeypatch.setattr(forks, "GRACE", 0.5)
+    with Processes(1) as engine:
+        assert engine.run([task(tmp_path, "note", "a")], ProgressLog()) == []
+        assert engine.server is not None
+        server = engine.server.process.pid
+        os.kill(server, signal.SIGSTOP)
+    assert has_gone(server) and has_gone(int((tmp_path / "a.txt").read_text()))
+
+
+@forked_workers
+def test_a_worker_is_forked_for_an_audit_with_many_open_files(tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this system allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    try:
+        with contextlib.ExitStack() as opened, Processes(1) as engine:
+            for _ in range(1024):
+                opened.enter_context(open(os.devnull))
+            assert engine.run([task(tmp_path, "note", "a")], ProgressLog()) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@forked_workers
+def test_exit_codes_are_reported_where_the_audit_blocks_signals(tmp_path: Path) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        with Processes(1) as engine:
+            (failure,) = engine.run([task(tmp_path, "leave", "a")], ProgressLog())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert without_memory(failure.reason) == "its process ended with code 7, also when tried again alone"
+
+
+def test_workers_of_a_frozen_application_are_spawned() -> None:
+    code = "import sys; sys.frozen = True; from fedxray.audit.workers import engines; print(engines.FORKS)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("forking", [False, pytest.param(True, marks=forked_workers)])
@@ -242,7 +297,7 @@ with Processes(1, forking=sys.argv[2] == "True") as engine:
 def test_a_script_without_a_guard_starts_no_endless_workers(tmp_path: Path, forking: bool) -> None:
     (tmp_path / "script.py").write_text(UNGUARDED)
     surroundings = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
-    command = [sys.executable, tmp_path / "script.py", tmp_path, str(forking)]
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path), str(forking)]
     ended = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=300)
     assert "its process ended with code 1, also when tried again alone" in without_memory(ended.stdout)
     assert "if __name__ == '__main__':" in ended.stderr and not (tmp_path / "a.txt").exists()
