@@ -56,12 +56,12 @@ def _safe(text: str) -> str:
 
 
 def _steps(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the next steps."""
+    """Return the next steps; snippets and commands are starts of lines, since they are pasted and must not be wrapped."""
     steps = next_steps(document, cards(document))
     lines = [("Next steps:", "")] if steps else []
     for step in steps:
         text, *commands = step.split("\n")
-        lines += [("  - ", _safe(text)), *(("      ", _safe(command)) for command in commands)]
+        lines += [("  - ", _safe(text)), *((f"      {_safe(command)}", "") for command in commands)]
     return lines
 
 
@@ -136,6 +136,7 @@ def print_summary(document: Mapping[str, Any], console: Console | None = None) -
 
 
 def _print(lines: Sequence[tuple[str, str]], target: Console) -> None:
+    """Print lines, each split into its start and what may be wrapped; the start stays whole, however long."""
     from rich.text import Text
 
     for start, text in lines:
@@ -143,4 +144,4 @@ def _print(lines: Sequence[tuple[str, str]], target: Console) -> None:
         wrapped = textwrap.wrap(
             text, target.width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
         )
-        target.print(Text("\n".join(wrapped) or start))
+        target.print(Text("\n".join(wrapped) or start), soft_wrap=not wrapped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tomllib
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def test_headline_then_a_line_per_primary_row_then_next_steps() -> None:
 def test_every_state_fits_into_80_columns(kind: str) -> None:
     rows = [make_row(kind, defence="gaussian-noise", aware=False, low=-0.999, high=0.999)]
     lines = printed(make_results(*rows), width=80).splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(len(line) for line in lines if not line.startswith("      ")) <= 80, "all but what is pasted"
     (line,) = [line for line in lines if line.startswith("gaussian-noise, unaware ")]
     assert line.rstrip().endswith(ROWS[kind]["state"])
 
@@ -54,6 +55,18 @@ def test_every_state_fits_into_80_columns(kind: str) -> None:
 def test_a_command_stands_on_a_line_of_its_own() -> None:
     lines = printed(make_results(make_row("suspected")), width=80).splitlines()
     assert lines[-1].rstrip() == "      fedxray audit PLAN.toml --resume --seeds 5"
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_snippets_and_commands_are_not_wrapped(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    attack = "attribute-from-model"
+    snippet = f'{{ name = "{attack}", label = "{attack} with prior", prior = "floor" }}'
+    command = f"fedxray audit {'folder of the clinic/' * 4}plan.toml --resume --seeds 5"
+    steps = [f"Add to the plan:\n{snippet}", f"About 2 more seeds would settle it:\n{command}"]
+    monkeypatch.setattr("fedxray.report.terminal.next_steps", lambda document, made: steps)
+    lines = [line.strip() for line in printed(make_results(make_row()), width=width).splitlines()]
+    assert snippet in lines and command in lines
+    assert tomllib.loads(f"attack = [{snippet}]")["attack"][0]["prior"] == "floor"
 
 
 def test_the_tables_hold_every_primary_row_and_call_no_oracle_a_leak(made: dict[str, Any]) -> None:
