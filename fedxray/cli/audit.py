@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 from fedxray.errors import printable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar, TaskID
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.progress import Progress as Bar, Task as BarTask, TaskID
+    from rich.table import Table
 
     from fedxray.audit.plan import Plan
     from fedxray.audit.run.audit import Completed
@@ -232,16 +234,47 @@ class BarProgress(EstimatedProgress):
 
     bar: Bar
     line: TaskID
+    names: dict[str, str] = field(default_factory=dict, kw_only=True)  # of the audit, if there are several, and stage
+
+    def audit(self, name: str) -> None:
+        """Name the audit that begins."""
+        self.names = {"audit": name}
+
+    def stage(self, name: str) -> None:
+        """Name the stage that begins: percentage and time left are of it alone."""
+        self.names["stage"] = name
+
+    def note(self, line: str) -> None:
+        """Print a line above the bar."""
+        self.bar.console.print(f"fedxray: {printable(line)}", markup=False, highlight=False, soft_wrap=True)
 
     def weigh(self, seconds: Mapping[str, float]) -> None:
         """Start again with these tasks."""
         super().weigh(seconds)
-        self.bar.reset(self.line, total=sum(self.costs.values()) or None, count="")
+        total, stage = sum(self.costs.values()) or None, ", ".join(self.names.values())
+        self.bar.reset(self.line, total=total, description="starting", count="", stage=stage)
 
     def __call__(self, done: int, total: int, label: str) -> None:
         """Show that a task has ended."""
         completed, end = self.advance(done, total, label)
         self.bar.update(self.line, completed=completed, total=end, description=spoken(label), count=f"{done}/{total}")
+
+
+class NotedProgress:
+    """Progress without a terminal: only what every stage found is printed."""
+
+    def audit(self, name: str) -> None:
+        """Print nothing."""
+
+    def stage(self, name: str) -> None:
+        """Print nothing."""
+
+    def note(self, line: str) -> None:
+        """Print what a stage found."""
+        print(f"fedxray: {printable(line)}", file=sys.stderr, flush=True)
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """Print nothing."""
 
 
 IDENTITY = re.compile(r"(.+)-[0-9a-f]{10}")  # of a run or case: its place in the grid, and a digest
@@ -265,30 +298,62 @@ def time_left(elapsed: float | None, completed: float, total: float | None) -> s
     return f"{duration(elapsed * max(total - completed, 0.0) / completed)} left"
 
 
+LONGEST_BAR, SHORTEST_BAR = 12, 4
+ROOM = 76  # columns that numbers and label get before the bar becomes longer: it is the first to shrink
+
+
+def bar_width(width: int, numbers: int) -> int:
+    """Return the width of the bar in a line of this width, `numbers` of it for numbers; 0 where there is no room for it."""
+    if width < numbers + 1 + SHORTEST_BAR:
+        return 0
+    return min(LONGEST_BAR, max(SHORTEST_BAR, width - ROOM))
+
+
+@dataclass
+class BarLine:
+    """A bar with its numbers on one line: percentage, count and time left stay whole, the label is cut at its end."""
+
+    task: BarTask
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        """Yield a table of one line that is as wide as the terminal."""
+        from rich.progress import BarColumn
+        from rich.table import Table
+        from rich.text import Text
+
+        task, width = self.task, options.max_width
+        left, stage = time_left(task.elapsed, task.completed, task.total), task.fields.get("stage", "")
+        numbers = " ".join(part for part in (f"{task.percentage:>3.0f} %", task.fields["count"], left) if part)
+        label = f"{'for ' if left else ''}{stage}: {task.description}" if stage else task.description
+        bar = bar_width(width, len(numbers))
+        rest = width - len(numbers) - 1 - (bar + 1 if bar else 0)
+        cells: list[tuple[int, RenderableType]] = [(bar, BarColumn(bar_width=bar).render(task))] if bar else []
+        cells.append((len(numbers), Text(numbers)))
+        cells += [(rest, Text(printable(label)))] if rest > 0 else []
+        table = Table.grid(padding=(0, 1))
+        for room, _ in cells:
+            table.add_column(width=room, no_wrap=True, overflow="ellipsis")
+        table.add_row(*(cell for _, cell in cells))
+        yield table
+
+
 @contextmanager
-def progress_bar(quiet: bool) -> Iterator[Progress]:
-    """Show a bar with the time left, on a terminal only."""
+def progress_bar(quiet: bool, console: Console | None = None) -> Iterator[Progress]:
+    """Show a bar with the time left, on a terminal only; else only lines on the stages of an audit."""
     from fedxray.audit.run.audit import silent
 
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         yield silent
         return
+    if console is None and not sys.stderr.isatty():
+        yield NotedProgress()
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress as Bar, ProgressColumn, Task, TextColumn
-    from rich.table import Column
-    from rich.text import Text
+    from rich.progress import Progress as Bar, ProgressColumn
 
-    class Left(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(time_left(task.elapsed, task.completed, task.total))
+    class Line(ProgressColumn):
+        def render(self, task: BarTask) -> BarLine:
+            return BarLine(task)
 
-    # All fits into 80 columns: what is running is cut at the end.
-    columns = (
-        BarColumn(bar_width=12),
-        TextColumn("{task.percentage:>3.0f} %", markup=False),
-        TextColumn("{task.fields[count]}", markup=False),
-        Left(),
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(Line(), console=console or Console(stderr=True), transient=True) as bar:
         yield BarProgress(bar, bar.add_task("starting", total=None, count=""))

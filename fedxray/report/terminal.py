@@ -56,7 +56,7 @@ def _safe(text: str) -> str:
 
 
 def _steps(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the next steps; snippets and commands are starts of lines, since they are pasted and must not be wrapped."""
+    """Return the next steps; what is to be pasted is the start of a line, which is not wrapped."""
     steps = next_steps(document, cards(document))
     lines = [("Next steps:", "")] if steps else []
     for step in steps:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import html
+import importlib
+import io
 import json
 import os
 import random
@@ -559,6 +561,66 @@ def test_the_bar_fits_80_columns_and_names_what_runs_without_identifiers(
     assert (
         time_left(60.0, 10.0, 100.0) == "9 min left" and time_left(1.0, 0.1, 100.0) == time_left(None, 1.0, None) == ""
     )
+
+
+LABEL = "attribute-from-updates-clinic-north.server.gaussian-noise.unaware.seed0.client3-e6fba81c99"
+
+
+@pytest.mark.parametrize(("count", "left"), [("21/120", "15 s left"), ("1234/5678", "12 min left"), ("9/80", "")])
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_the_numbers_of_the_bar_stay_whole_on_one_line(
+    width: int, left: str, count: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    audit = importlib.import_module("fedxray.cli.audit")  # in the package this is the command
+    monkeypatch.setattr(audit, "time_left", lambda elapsed, completed, total: left)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True)
+    done, total = map(int, count.split("/"))
+    with audit.progress_bar(quiet=False, console=console) as meter:
+        assert isinstance(meter, audit.BarProgress)
+        for stage in ("", "3 of at most 20 seeds", "power checks after 3 of at most 20 seeds"):
+            meter.stage(stage)
+            meter.weigh({})
+            for label in (LABEL, "short"):
+                meter(done, total, label)
+                frame = io.StringIO()
+                Console(file=frame, width=width).print(meter.bar.get_renderable())
+                (line,) = frame.getvalue().splitlines()
+                numbers = " ".join(part for part in (f"{100 * done / total:3.0f} %", count, left) if part)
+                assert numbers in line and len(line) <= width
+                before, after = line.split(numbers)
+                assert "…" not in before and 4 <= len(before) - 1 <= 12
+                after = after.strip()
+                named = f"{'for ' if left else ''}{stage}: {audit.spoken(label)}" if stage else audit.spoken(label)
+                assert after == named or (after.endswith("…") and named.startswith(after[:-1].rstrip()))
+                assert width < 80 or not stage or stage[:12] in after
+
+
+def test_the_bar_names_its_stage_and_what_every_look_found(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from fedxray.audit.run.audit import StagedProgress
+    from fedxray.cli.audit import BarProgress, progress_bar
+
+    out = io.StringIO()
+    note = "tiny, 3 seeds: more seeds could settle 4 of 8 rows [bold], continuing with 5 (at most 20)"
+    with progress_bar(quiet=False, console=Console(file=out, width=80, force_terminal=True)) as meter:
+        assert isinstance(meter, BarProgress) and isinstance(meter, StagedProgress)
+        meter.audit("audit 2 of 3")
+        meter.stage("5 of at most 20 seeds")
+        meter.weigh({"case": 1.0})
+        (task,) = meter.bar.tasks
+        assert (task.description, task.fields["stage"]) == ("starting", "audit 2 of 3, 5 of at most 20 seeds")
+        meter.note(note)
+        meter.audit("audit 3 of 3")
+        meter.weigh({"case": 1.0})
+        assert task.fields["stage"] == "audit 3 of 3"
+    assert f"fedxray: {note}\n" in out.getvalue()
+    with progress_bar(quiet=False) as lines:
+        assert isinstance(lines, StagedProgress)
+        lines.note(note)
+    assert capsys.readouterr().err == f"fedxray: {note}\n"
 
 
 def test_the_time_left_is_weighed_by_what_is_to_come() -> None:

@@ -163,8 +163,18 @@ def judge(given: VerdictInput) -> Judgement:
     return Judgement(verdict="inconclusive", state=state, scope=None, reason=reason, awaits_power=awaits)
 
 
+def judged_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of a summary that have a verdict of an attacker: primary, and not of an oracle."""
+    return [row for row in rows if row["primary"] and not row["oracle"]]
+
+
 def is_settled(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether more seeds would settle no further primary row of a summary.
+    """Return whether more seeds would settle no further primary row of a summary."""
+    return not unsettled(rows)
+
+
+def unsettled(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the primary rows of a summary that more seeds could settle.
 
     They settle a gain that may be luck or lie above the margin, a small leak that may exceed it, a trace that may be
     luck or become a small leak, and what only a large leak would have shown.
@@ -175,7 +185,7 @@ def is_settled(rows: Sequence[Mapping[str, Any]]) -> bool:
         unbounded = above and row["state"] in ("small", "trace", "open")
         return unbounded or row["state"] in ("suspected", "coarse") or (row["state"] == "trace" and is_unproven(row))
 
-    return not any(needs_seeds(row) for row in rows if row["primary"] and not row["oracle"])
+    return [row for row in judged_rows(rows) if needs_seeds(row)]
 
 
 def is_bounded(row: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from fedxray.audit.judge import results
 from fedxray.audit.judge.results import failed_cases, failure_line, validate
 from fedxray.audit.judge.statistics import AUTO_LOOKS, spending
-from fedxray.audit.judge.verdict import is_settled
+from fedxray.audit.judge.verdict import is_settled, judged_rows, unsettled
 from fedxray.audit.plan import Plan, make_plan
 from fedxray.audit.plan.schema import own_path, schema_path
 from fedxray.audit.restoring import folders_of_priors
@@ -83,6 +83,23 @@ class WeightedProgress(Protocol):
 
     def weigh(self, seconds: Mapping[str, float]) -> None:
         """Take the expected seconds of all tasks to come, by label."""
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """Take note that a task has ended."""
+
+
+@runtime_checkable
+class StagedProgress(Protocol):
+    """Progress that names the stage it is of: it starts again at zero with the next one."""
+
+    def audit(self, name: str) -> None:
+        """Take the name of the audit that begins, where several follow each other."""
+
+    def stage(self, name: str) -> None:
+        """Take the name of the stage that begins: a number of seeds, or power checks."""
+
+    def note(self, line: str) -> None:
+        """Take a line on what a stage found and what follows."""
 
     def __call__(self, done: int, total: int, label: str) -> None:
         """Take note that a task has ended."""
@@ -259,6 +276,7 @@ class Execution:
     estimate: Estimate
     progress: Progress
     deadline: Deadline
+    most: int | None = None  # seeds, where a look decides on more
 
     def settle(self, *, power: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run and judge the plan; with `seeds = "auto"` again with more seeds while a verdict is open and time is left.
@@ -271,19 +289,44 @@ class Execution:
         looks, ended = read_looks(self.store.folder), list[dict[str, Any]]()
         document: dict[str, Any] = {}
         for count in self._counts(looks):
-            now = replace(self, plan=self.plan.with_seeds(range(count))) if self.plan.is_auto else self
+            now = self._with_seeds(count) if self.plan.is_auto else self
             runs, cases = expand(now.plan)
             self.store.log(f"{self.plan.name}: {len(runs)} runs, {len(cases)} cases")
+            now.begin(now.seeds_in_words())
             now.work(runs, cases)
             found = ended_cases(now.plan, self.store)
             if document and any(case["status"] == "truncated" and not case["scores"] for case in found):
-                break  # the time ended inside this look: the results of the one before stand
+                self._note(f"{self.plan.name}, {count} seeds: time limit reached, the results of fewer seeds stand")
+                break  # the time ended inside this look
             ended, looks = found, with_look(looks, count, found, auto=self.plan.is_auto)
             document = now.judged(ended, looks, power=power)
             self.store.write_looks(looks)
+            if self.plan.is_auto:
+                self._note(f"{self.plan.name}, {look_in_words(document['summary'], count)}")
             if is_settled(document["summary"]):
                 break
         return document, ended
+
+    def _with_seeds(self, count: int) -> Execution:
+        """Return the audit with this number of the seeds that it may take."""
+        return replace(self, plan=self.plan.with_seeds(range(count)), most=AUTO_LOOKS[-1])
+
+    def begin(self, stage: str) -> None:
+        """Name the stage that begins, where progress is shown by stage."""
+        if isinstance(self.progress, StagedProgress):
+            self.progress.stage(stage)
+
+    def seeds_in_words(self) -> str:
+        """Return the number of seeds of this stage."""
+        number = len(self.plan.seeds)
+        most = "" if self.most is None else f" of at most {self.most}"
+        return f"{number}{most} seed{'' if number == 1 else 's'}"
+
+    def _note(self, line: str) -> None:
+        """Log a line and show it, where progress is shown by stage."""
+        self.store.log(line)
+        if isinstance(self.progress, StagedProgress):
+            self.progress.note(line)
 
     def _counts(self, looks: Sequence[Mapping[str, Any]]) -> list[int]:
         """Return the numbers of seeds to judge with, one after the other; a resumed audit begins with its last."""
@@ -349,16 +392,17 @@ class Execution:
         """
         from fedxray.audit.run.power import to_compare, waiting
 
-        rows = self._checked(waiting(self.plan, document["summary"]))
-        return rows + self._checked(to_compare(rows))
+        rows = self._checked(waiting(self.plan, document["summary"]), "power checks")
+        return rows + self._checked(to_compare(rows), "power checks without the defence")
 
-    def _checked(self, checks: Sequence[Check]) -> list[dict[str, Any]]:
+    def _checked(self, checks: Sequence[Check], stage: str) -> list[dict[str, Any]]:
         from fedxray.audit.run.power import planted_work, power_rows
 
         if not checks:
             return []
         runs, cases = planted_work(self.plan, checks)
-        self.store.log(f"{self.plan.name}: power checks, {len(runs)} runs, {len(cases)} cases")
+        self.store.log(f"{self.plan.name}: {stage}, {len(runs)} runs, {len(cases)} cases")
+        self.begin(f"{stage} after {self.seeds_in_words()}")
         self.work(runs, cases)
         return power_rows(self.plan, checks, [self.store.read_case(case.id) for case in cases])
 
@@ -384,6 +428,16 @@ class Execution:
         if status != "truncated":  # the last line of the log counts those
             self.store.log(f"{case.id}: {reason}")
         write_failed_case(self.store, case, reason, status)
+
+
+def look_in_words(rows: Sequence[Mapping[str, Any]], seeds: int) -> str:
+    """Return what a look at a summary found after this number of seeds, and what follows."""
+    rest, total = len(unsettled(rows)), len(judged_rows(rows))
+    if not rest:
+        return f"{seeds} seeds: more seeds would settle no further row, ending"
+    following = [count for count in AUTO_LOOKS if count > seeds]
+    then = f"continuing with {following[0]} (at most {AUTO_LOOKS[-1]})" if following else "ending: no more are planned"
+    return f"{seeds} seeds: more seeds could settle {rest} of {total} rows, {then}"
 
 
 def with_look(
@@ -456,7 +510,9 @@ def run_demo(
         clear(folder, KIND)
         with open_store(folder, digest, kind=KIND) as store:
             parts = []
-            for plan in plans:
+            for place, plan in enumerate(plans, 1):
+                if isinstance(progress, StagedProgress):
+                    progress.audit(f"audit {place} of {len(plans)}")
                 store.write_plan(plan.text, f"plan-{plan.name}.toml")
                 (store.private / plan.name).mkdir(mode=0o700)
                 part = run_audit(plan, store.private / plan.name, engine=workers, progress=progress)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from fedxray.audit.judge.results import read_results
 from fedxray.audit.judge.verdict import is_settled
 from fedxray.audit.plan import make_plan, read_plan
 from fedxray.audit.run import execute, extend
-from fedxray.audit.run.audit import run_audit, with_look
+from fedxray.audit.run.audit import StagedProgress, look_in_words, run_audit, with_look
 from fedxray.audit.run.journal import Journal
 from fedxray.audit.run.store import Store, check_folder
 from fedxray.errors import BadInput
@@ -41,6 +43,55 @@ def test_seeds_come_by_themselves_until_every_verdict_is_settled(tmp_path: Path)
     before = case_entries(tmp_path / "out")
     assert run(tmp_path / "out", auto, resume=True) == found == read_results(tmp_path / "out")
     assert case_entries(tmp_path / "out") == before
+
+
+@dataclass
+class Stages:
+    """The stages of an audit and what every look found, as they were reported."""
+
+    names: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    weighed: int = 0
+
+    def audit(self, name: str) -> None:
+        self.names.append(name)
+
+    def stage(self, name: str) -> None:
+        self.names.append(name)
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+    def weigh(self, seconds: Mapping[str, float]) -> None:
+        self.weighed += 1
+        assert self.weighed == len(self.names), "progress starts again with a name"
+
+    def __call__(self, done: int, total: int, label: str) -> None: ...
+
+
+def test_every_stage_is_named_and_every_look_reported(tmp_path: Path) -> None:
+    stages = Stages()
+    assert isinstance(stages, StagedProgress)
+    found = run(tmp_path / "out", {**FEW, "seeds": "auto"}, progress=stages)
+    counts = [look["seeds"] for look in found["looks"]]
+    seeds = [f"{count} of at most 20 seeds" for count in counts]
+    assert [name for name in stages.names if not name.startswith("power")] == seeds
+    assert {name.partition(" after ")[2] for name in stages.names if name.startswith("power")} <= set(seeds)
+    assert [line.partition(":")[0] for line in stages.notes] == [f"tiny, {count} seeds" for count in counts]
+    assert all("continuing with" in line for line in stages.notes[:-1]) and "ending" in stages.notes[-1]
+    log = (tmp_path / "out" / "log").read_text()
+    assert all(line in log for line in stages.notes)
+    by_hand = Stages()
+    run(tmp_path / "by-hand", FEW, progress=by_hand, power=False)
+    assert (by_hand.names, by_hand.notes) == (["3 seeds"], [])
+
+
+def test_a_look_in_words() -> None:
+    open_row = {"primary": True, "oracle": False, "state": "suspected", "upper": None, "margin": 0.05}
+    rows = [open_row, {**open_row, "state": "leaks"}, {**open_row, "primary": False}, {**open_row, "oracle": True}]
+    assert look_in_words(rows, 3) == "3 seeds: more seeds could settle 1 of 2 rows, continuing with 5 (at most 20)"
+    assert look_in_words(rows, 20) == "20 seeds: more seeds could settle 1 of 2 rows, ending: no more are planned"
+    assert look_in_words(rows[1:], 5) == "5 seeds: more seeds would settle no further row, ending"
 
 
 def test_an_interrupted_audit_looks_as_often_as_one_that_was_not(
