@@ -300,15 +300,9 @@ NO_STEP = "Nothing to fix. Audit again when data, model or training change."
 STOPPED = (
     "Nothing to fix against this attack. Audit again when stronger ones appear, or data, model or training change."
 )
-STOPPED_SO_FAR = (
-    "To be surer, audit another attack of this kind under the same defence: append it to the plan and add --resume to "
-    "the command:"
-)
-ANOTHER = "Try another attack of this kind: append it to the plan and add --resume to the command:"
-COMBINE = (
-    "Combine the messages with what is known without them: append to the plan, with the attack's other settings, and "
-    "add --resume to the command:"
-)
+STOPPED_SO_FAR = "To be surer, audit another attack of this kind under the same defence: append it to the plan:"
+ANOTHER = "Try another attack of this kind: append it to the plan:"
+COMBINE = "Combine the messages with what is known without them: append to the plan, with the attack's other settings:"
 SIMULATE = "A recording is one run. To settle it, simulate the federation: the same plan without [transcript], with:"
 COMPARE = (
     "A recording cannot compare defences, nor settle what is suspected: simulate the federation, with the same plan "
@@ -332,15 +326,15 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
     if row["state"] == "no leak found":
         return NO_STEP, ""
     if row["state"] == "stopped":
-        return (STOPPED, "") if untried is None else (STOPPED_SO_FAR, attack_table(untried))
+        return (STOPPED, "") if untried is None else (STOPPED_SO_FAR, _added(row, attack_table(untried)))
     if row["state"] == "small" and not row["more_seeds"]:
         return "It is decided. If less than the margin matters to you, set a limit ([[gate]] in the plan).", ""
     if row["state"] == "reversed":
         return "Treat it as a suspected leak: an attacker can change the sign. Check the attack's settings.", ""
     if row["state"] == "trace" and alone is not None:
-        return COMBINE, attack_table(alone, label=f"{alone} with prior", prior="floor")
+        return COMBINE, _added(row, attack_table(alone, label=f"{alone} with prior", prior="floor"))
     if row["state"] in ("trace", "blinded") and untried is not None:
-        return ANOTHER, attack_table(untried)
+        return ANOTHER, _added(row, attack_table(untried))
     if row["state"] == "blinded":
         return UNTESTED, LIST
     if row["state"] == "trace" and not row["more_seeds"]:
@@ -382,4 +376,11 @@ def defend(row: Row) -> tuple[str, str]:
         return STRONGER, LIST
     name = "gaussian-noise" if row["kind"] == "client" else "dp-sgd"  # what hides updates, or bounds a record
     lines = [] if row["listed"] else ["[[defence]]", 'name = "none"']
-    return NEW_DEFENCE, "\n".join([*lines, "[[defence]]", f'name = "{name}"', NOISE[name]])
+    return NEW_DEFENCE, _added(row, "\n".join([*lines, "[[defence]]", f'name = "{name}"', NOISE[name]]))
+
+
+def _added(row: Row, part: str) -> str:
+    """Return a part to add to the plan, and under it the command that audits it: a comment, so both may be pasted."""
+    alone = row.get("plan") is not None  # one of several plans, whose file is beside the report
+    command = f"fedxray audit plan-{row['plan']}.toml" if alone else f"{row['audit']} --resume"
+    return f"{part}\n# then: {command}"

@@ -197,6 +197,13 @@ def test_the_step_after_a_leak_names_a_defence_and_its_measured_cost(kinds: list
     assert card.step.startswith(wanted)
 
 
+def test_under_what_is_added_to_the_plan_is_the_command_that_audits_it() -> None:
+    for kind in ("leaks", "trace", "blinded", "stopped"):
+        made = make_results(make_row(kind)) | {"plan_file": "p.toml", "out": "r9"}
+        step, *_ = next_steps(made, cards(made))
+        assert step.endswith("\n# then: fedxray audit p.toml --out r9 --resume"), kind
+
+
 def test_without_a_defence_the_step_ends_with_a_line_for_the_plan() -> None:
     block = tomllib.loads(card_of(make_row()).command)
     assert block == {"defence": [{"name": "gaussian-noise", "scale": 0.25}]}, "noise on updates, as the step says"
@@ -323,9 +330,9 @@ def test_of_an_error_the_upper_end_must_be_below_that_of_a_constant_guess(high: 
 def test_an_attack_of_the_same_kind_that_the_plan_lacks_is_named(kind: str) -> None:
     made = make_results(make_row(kind))
     made["plan"]["attack"] = [{"name": name, "prior": "floor"} for name in PRIOR]
-    assert cards(made)[0].command == '[[attack]]\nname = "attribute-from-gradients"'
+    assert cards(made)[0].command.startswith('[[attack]]\nname = "attribute-from-gradients"\n')
     made["attacks"]["attribute-from-model"]["name"] = "attribute-from-gradients"
-    assert cards(made)[0].command == '[[attack]]\nname = "attribute-from-model"'
+    assert cards(made)[0].command.startswith('[[attack]]\nname = "attribute-from-model"\n')
     for role in SUMS:
         assert 'name = "attribute' not in cards(make_results(make_row(kind, role=role)))[0].command
 
@@ -333,7 +340,7 @@ def test_an_attack_of_the_same_kind_that_the_plan_lacks_is_named(kind: str) -> N
 def test_a_trace_below_a_floor_that_knows_something_proposes_the_combination() -> None:
     made = make_results(make_row("trace"))
     wanted = '[[attack]]\nname = "attribute-from-model"\nlabel = "attribute-from-model with prior"\nprior = "floor"'
-    assert cards(made)[0].command == wanted
+    assert cards(made)[0].command.startswith(wanted + "\n")
     for changes in ({"over": "chance"}, {"role": SUMS[0]}):
         assert "prior" not in cards(make_results(make_row("trace", **changes)))[0].command
 

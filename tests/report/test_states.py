@@ -193,7 +193,12 @@ def test_score_then_floor_then_gain_then_margin() -> None:
         ("open", {"more_seeds": None, "upper": 0.01}, "More seeds alone would not settle it", ""),
         ("coarse", {"more_seeds": None}, "attack more clients, or use more records", ""),
         ("trace", {"more_seeds": 2}, "About 2 more seeds", "--seeds 5"),
-        ("trace", {}, "treat it as a leak. To audit noise as a defence, append to", 'name = "dp-sgd"\nepsilon = 8.0'),
+        (
+            "trace",
+            {},
+            "treat it as a leak. To audit noise as a defence, append to",
+            "epsilon = 8.0\n# then: fedxray audit release.toml --out r9 --resume",
+        ),
         ("trace", {"defence": "dp-sgd"}, "treat it as a leak. Audit a stronger setting", "fedxray list defences"),
         ("trace", {"recorded": True}, "treat it as a leak. A recording cannot compare defences", 'seeds = "auto"'),
         ("stopped", {}, "Nothing to fix against this attack.", ""),
@@ -215,7 +220,7 @@ def test_what_would_settle_a_row(kind: str, changes: dict[str, Any], text: str, 
 @pytest.mark.parametrize("kind", ["trace", "trace by split", "blinded"])
 def test_an_attack_that_was_not_tried_comes_before_more_seeds(kind: str) -> None:
     step, command = states.settle(make_row(kind, more_seeds=2), 120.0, "attribute-from-gradients")
-    assert step == states.ANOTHER and command == '[[attack]]\nname = "attribute-from-gradients"'
+    assert step == states.ANOTHER and command.startswith('[[attack]]\nname = "attribute-from-gradients"\n# then: ')
 
 
 @pytest.mark.parametrize("recorded", [False, True])

@@ -131,7 +131,7 @@ def run_audit(
     `estimate` is that of `preflight`, where the caller has it already. `seeds` is their number in total.
     """
     from fedxray.audit.run.execute import galleries
-    from fedxray.audit.run.extend import extended, with_total
+    from fedxray.audit.run.extend import check_resumed, extended, with_total
     from fedxray.audit.run.preflight import preflight
 
     folder, limit, file = Path(folder), _time_limit(budget, engine, jobs), plan.file
@@ -141,6 +141,8 @@ def run_audit(
             plan = extended(folder, plan, total=seeds)
         elif seeds is not None:
             plan = with_total(plan, seeds, plan.seeds[:seeds])
+        if not resume:
+            check_resumed(folder, plan)
         digest, records = plan.digest(), digests_of_inputs(plan)
         check_folder(folder, digest, resume=resume, records=records)
         estimate = estimate or preflight(plan)

@@ -57,6 +57,35 @@ def extended(folder: Path, plan: Plan, *, total: int | None = None) -> Plan:
     return merged
 
 
+def check_resumed(folder: Path, plan: Plan) -> None:
+    """Refuse the folder of an audit that this plan extends, with the option that extends it; other folders pass."""
+    if not (folder / MARKER).is_file() or not (folder / PLAN).is_file() or (folder / BUDGET).is_file():
+        return
+    marker = read_marker(folder)
+    if marker.get("kind") == "audit" and marker.get("plan") != plan.digest() and _adds(folder, plan, marker):
+        got = f"{folder}, which holds an audit that this plan extends"
+        remedy = "Add --resume to extend it, or choose another --out."
+        raise BadInput("--out", expected="a new folder", got=got, remedy=remedy)
+
+
+def _adds(folder: Path, now: Plan, marker: Mapping[str, Any]) -> bool:
+    """Whether a plan has all attacks, defences and seeds that its folder began with, and may be merged with them."""
+    try:
+        check_format(folder, marker)
+        before = _before(folder, now, (marker.get("plan"), marker.get("before")))
+        if before is None:
+            return False
+        _merged(before, now, folder)
+    except (BadInput, ValueError):  # the plans differ in more, or the folder is damaged
+        return False
+    documents = before.to_document(), now.to_document()
+    for key in ("attack", "defence"):
+        labels = [{label_of(part) for part in document.get(key) or []} for document in documents]
+        if not labels[0] <= labels[1]:
+            return False
+    return before.is_auto or set(before.seeds) <= set(now.seeds)
+
+
 def _before(folder: Path, now: Plan, digests: Sequence[str | None]) -> Plan | None:
     """Return the plan of one of these digests that is in the folder; a plan without a name has that of its file."""
     document = tomllib.loads((folder / PLAN).read_text(encoding="utf-8"))

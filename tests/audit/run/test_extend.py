@@ -274,6 +274,22 @@ def test_more_seeds_without_resume_leave_a_folder_as_it_is(tmp_path: Path) -> No
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == before
 
 
+def test_a_plan_that_extends_an_audit_is_refused_with_the_option_that_extends_it(tmp_path: Path) -> None:
+    run(tmp_path / "out", {**FEW, "seeds": [0]}, power=False)
+    (attack,) = FEW["attack"]
+    for change in (
+        {"seeds": [0, 1]},
+        {"defence": [{"name": "none"}, {"name": "quantise", "bits": 4}]},
+        {"attack": [attack, {"name": "attribute-from-model"}]},
+        {"attack": [{**attack, "targets": "all"}]},
+    ):
+        with pytest.raises(BadInput, match=r"this plan extends\. Add --resume to extend it"):
+            run(tmp_path / "out", {**FEW, "seeds": [0], **change})
+    for change in ({"federation": {"rounds": 3}}, {"attack": [{"name": "attribute-from-model"}]}, {"seeds": [1]}):
+        with pytest.raises(BadInput, match=r"its plan differs\)\. Choose another --out"):
+            run(tmp_path / "out", {**FEW, "seeds": [0], **change})
+
+
 def test_a_folder_of_another_format_is_refused_as_it_is(tmp_path: Path) -> None:
     run(tmp_path / "out", FEW)
     marker = tmp_path / "out" / "audit.json"
