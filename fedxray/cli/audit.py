@@ -303,7 +303,7 @@ ROOM = 76  # columns that numbers and label get before the bar becomes longer: i
 
 
 def bar_width(width: int, numbers: int) -> int:
-    """Return the width of the bar in a line of this width, `numbers` of it for numbers; 0 where there is no room for it."""
+    """Return the width of the bar in a line of which numbers take a part; 0 where there is no room for it."""
     if width < numbers + 1 + SHORTEST_BAR:
         return 0
     return min(LONGEST_BAR, max(SHORTEST_BAR, width - ROOM))
