@@ -112,7 +112,8 @@ def some(names: Sequence[str], most: int = 5, *, between: str = ", ", nothing: s
 def check_one_of(argument: str, value: object, known: Sequence[str]) -> None:
     """Refuse a value that is not among the known words."""
     if value not in known:
-        raise BadInput(argument, expected=" or ".join(known), got=repr(value), remedy=f"Try {known[0]!r}.")
+        near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5) or known
+        raise BadInput(argument, expected=" or ".join(known), got=repr(value), remedy=f"Try {near[0]!r}.")
 
 
 def check_whole(argument: str, value: object, *, least: int, usual: int, most: int | None = None) -> None:

@@ -55,7 +55,13 @@ def run_init(kind: str, path: Path | None, target: str | None, sensitive: str | 
         from fedxray.data.checks import missing_file
 
         raise missing_file(path)
+    if path is not None and path.is_file() and path.suffix.lower() == ".toml":
+        remedy = "A plan or a schema is used as it is (docs/data.md)."
+        raise BadInput("PATH", expected=f"the data of {kind}", got=f"{path}, a TOML file", remedy=remedy)
     file = out or Path(f"{_stem(path, kind)}.toml")
+    if path is not None and file.exists() and file.samefile(path):
+        remedy = "Choose another name with --out."
+        raise BadInput("--out", expected="a new file", got=f"{file}, which is the data", remedy=remedy)
     if file.exists():
         remedy = "Delete it, or choose another name with --out."
         raise BadInput("--out", expected="a new file", got=f"{file}, which exists", remedy=remedy)

@@ -152,19 +152,22 @@ def unreadable(what: str, problem: Exception) -> BadInput:
     return BadInput(what, expected="a readable file", got=f"{type(problem).__name__}: {problem}", remedy=remedy)
 
 
-def missing_file(path: Path) -> BadInput:
-    """The refusal of a path where there is no file."""
-    return BadInput(
-        "path", expected="an existing file or folder", got=shown(str(path), longest=400), remedy=nearest_file(path)
-    )
+def missing_file(path: Path, argument: str = "path", *, without: Path | None = None) -> BadInput:
+    """The refusal of a path where there is no file; the file `without` is not offered instead."""
+    got, remedy = shown(str(path), longest=400), nearest_file(path, without=without)
+    return BadInput(argument, expected="an existing file or folder", got=got, remedy=remedy)
 
 
-def nearest_file(path: Path) -> str:
-    """A remedy for a path where there is nothing: the names nearest to it in its folder, or that there is no folder."""
+def nearest_file(path: Path, *, without: Path | None = None) -> str:
+    """A remedy for a path where there is nothing: the names nearest to it in its folder, or that there is no folder.
+
+    The file `without` is not among the names.
+    """
     try:
         if not path.parent.is_dir():
             return f"There is no folder {shown(str(path.parent), longest=400)}."
-        found = sorted(entry.name for entry in itertools.islice(path.parent.iterdir(), MOST_FILES))
+        entries = [entry for entry in itertools.islice(path.parent.iterdir(), MOST_FILES) if entry != without]
+        found = sorted(entry.name for entry in entries)
     except (OSError, ValueError):  # a folder that may not be read, a name with a zero byte
         return "Check the spelling."
     near = difflib.get_close_matches(path.name[:200], found, n=3, cutoff=0.5)

@@ -128,6 +128,8 @@ def test_a_recording_leaves_network_and_records_to_fill_in(tmp_path: Path, capsy
     ("kind", "name", "given", "message"),
     [
         ("hospital-tables", "visits.csv", {}, "hospital-table"),
+        ("hospitl-images", "visits.csv", {}, "Try 'hospital-images'"),
+        ("hospital-table", "schema.toml", {}, "PATH: .*schema.toml, a TOML file"),
         ("hospital-table", None, {}, "fedxray init hospital-table patients.csv"),
         ("hospital-table", "visit.csv", {}, "visits.csv"),
         ("hospital-table", "visits.csv", {"target": "costs"}, "cost"),
@@ -143,6 +145,7 @@ def test_refusals_write_nothing(
     write_table(tmp_path / "visits.csv")
     write_images(tmp_path / "scans", 8)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "schema.toml").write_text("records = 20")
     names: dict[str, Any] = {"target": None, "sensitive": None} | given
     path = None if name is None else tmp_path / name
     with pytest.raises(BadInput, match=message):
@@ -155,6 +158,16 @@ def test_an_existing_plan_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--out"):
         draft.run_init("one-gradient", None, None, None, tmp_path / "plan.toml")
     assert (tmp_path / "plan.toml").read_text() == "mine"
+
+
+def test_the_data_is_never_proposed_to_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "visits.csv")
+    (tmp_path / "schema.toml").write_text("records = 20")
+    for path, out in (("schema.toml", None), ("visits.csv", Path("visits.csv"))):
+        with pytest.raises(BadInput) as caught:
+            draft.run_init("hospital-table", Path(path), None, None, out)
+        assert "Delete" not in str(caught.value)
 
 
 def test_noise_follows_what_one_record_changes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedxray.audit.plan import Plan, load_arguments, split_arguments
 from fedxray.data.catalog import load
-from fedxray.data.checks import Stamp, stamp
+from fedxray.data.checks import Stamp, missing_file, stamp
 from fedxray.data.dataset import Dataset, Records
 from fedxray.data.split import Split, split
 from fedxray.defences.base import Defence, NoDefence
@@ -159,8 +159,16 @@ def check_dtype(plan: Plan, model: nn.Module) -> None:
 def load_data(plan: Plan, seed: int) -> Dataset:
     """Return the data set of a plan; generated data differ for every seed."""
     arguments = load_arguments(plan.data, plan.folder, seed)
-    path = arguments["path"] or arguments["schema"]
-    return _loaded(json.dumps(arguments, default=str), () if path is None else stamp(path))
+    key = "schema" if arguments["path"] is None else "path"
+    path = arguments[key]
+    try:
+        seen = () if path is None else stamp(path)
+    except BadInput as problem:
+        if problem.argument != "path":
+            raise
+        own_file = None if plan.file is None else (plan.folder / plan.file).absolute()
+        raise missing_file(path, key, without=own_file) from problem
+    return _loaded(json.dumps(arguments, default=str), seen)
 
 
 def forget_data() -> None:

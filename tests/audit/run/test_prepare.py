@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedxray.audit.plan import make_plan
+from fedxray.audit.plan import make_plan, read_plan
 from fedxray.audit.run.prepare import prepare
 from fedxray.errors import BadInput
-from tests.audit.plans import table, tiny
+from tests.audit.plans import table, tiny, write_toml
 
 HERE = Path(__file__).parents[1]
 
@@ -57,6 +57,19 @@ def test_messages_about_data_name_the_key_of_the_plan(tmp_path: Path, changed: d
     with pytest.raises(BadInput) as caught:
         prepare(make_plan(tiny(data=None) | {"data": data}, tmp_path), "none", 0)
     assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("key", ["schema", "path"])
+def test_a_wrong_file_of_data_names_its_key_and_never_offers_the_plan(tmp_path: Path, key: str) -> None:
+    document = tiny(data=None) | {
+        "data": {key: "scema.toml", "clients": 2} | ({"target": "y"} if key == "path" else {})
+    }
+    file = write_toml(tmp_path / "schemas.toml", document)
+    (tmp_path / "my-schema.toml").write_text("records = 20")
+    with pytest.raises(BadInput) as caught:
+        prepare(read_plan(file), "none", 0)
+    message = str(caught.value)
+    assert message.startswith(f"data.{key}: ") and "my-schema.toml" in message and "schemas.toml" not in message
 
 
 def test_a_loss_that_does_not_fit_the_target_is_refused() -> None:
