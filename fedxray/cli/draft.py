@@ -351,7 +351,7 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
     if one_gradient:
         data.append(_noted("limit = 2", "images behind one gradient: fewer leak more"))
         question, training = "Which images would give the same gradient?", ONE_GRADIENT
-        attack = Try(question=question, name="inverting-gradients", lines=("steps = 300",), metric="psnr", limit=1.0)
+        tries = [Try(question=question, name="inverting-gradients", lines=("steps = 300",), metric="psnr", limit=1.0)]
     else:
         data.append(_noted("limit = 8", "images per client"))
         training = [
@@ -363,7 +363,8 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
         ]
         question = "Which images, trained on by the same local steps, would give the same update?"
         lines = ("steps = 200", _noted("targets = 2", "clients that are attacked"))
-        attack = Try(question=question, name="dlf", lines=lines, metric="psnr", limit=1.0)
+        member = Try(question="Was this image in the training data?", name="membership-best", metric="auc")
+        tries = [Try(question=question, name="dlf", lines=lines, metric="psnr", limit=1.0), member]
     network = ['name = "mlp"', "hidden = [64]"] if path is None else ['name = "lenet"', "width = 16", "hidden = 64"]
     text = _plan(
         question=f"Can images of {name} be reconstructed from what clients send?",
@@ -371,7 +372,7 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
         model=[*network[:-1], _noted(network[-1], OWN_MODEL)],
         federation=training,
         defences=_defences(8, None if one_gradient else noise_scale(1, SMALL_BATCH)),
-        attacks=[attack],
+        attacks=tries,
     )
     return Draft(text=text, found=(found,))
 
