@@ -101,11 +101,18 @@ def write_images(folder: Path, side: int) -> Path:
 
 
 @pytest.mark.parametrize(("side", "size"), [(16, None), (48, 32)])
-@pytest.mark.parametrize(("kind", "attack"), [("hospital-images", "dlf"), ("one-gradient", "inverting-gradients")])
-def test_images(tmp_path: Path, kind: str, attack: str, side: int, size: int | None) -> None:
+@pytest.mark.parametrize(
+    ("kind", "attacks"), [("hospital-images", ["dlf", "membership-best"]), ("one-gradient", ["inverting-gradients"])]
+)
+def test_images(tmp_path: Path, kind: str, attacks: list[str], side: int, size: int | None) -> None:
     plan = made(tmp_path, kind, write_images(tmp_path / "scans", side))
-    assert plan["data"].get("size") == size and [part["name"] for part in plan["attack"]] == [attack]
-    assert plan["gate"] == [{"attack": attack, "metric": "psnr_over_floor", "limit": 1.0}]
+    assert plan["data"].get("size") == size and [part["name"] for part in plan["attack"]] == attacks
+    limits = [("psnr_over_floor", 1.0), ("auc_over_floor", 0.05)]
+    wanted = [
+        {"attack": name, "metric": metric, "limit": limit}
+        for name, (metric, limit) in zip(attacks, limits, strict=False)
+    ]
+    assert plan["gate"] == wanted
 
 
 def test_one_gradient_of_a_table_or_of_nothing(tmp_path: Path) -> None:
