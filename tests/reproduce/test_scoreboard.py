@@ -46,9 +46,9 @@ def document(differences: Sequence[dict[str, Any]] = (), numbers: Sequence[str |
     """A result with these differences, and one number for each place relative to the paper's (None: not printed)."""
     ours = {"mean": 0.5, "low": 0.4, "high": 0.6, "n": 6, "clients": 2, "seeds": 3}
     rows = [
-        {"row": "a", "data": "adult", "column": "ours", "metric": "accuracy", "ours": ours, "place": place}
+        {"row": "a", "data": "adult", "column": "ours" + more, "metric": "accuracy", "ours": ours, "place": place}
         | {"paper": None if place is None else {"mean": 0.55, "spread": None}}
-        for place in numbers
+        for more, place in zip(["", *map(str, range(1, len(numbers)))], numbers, strict=True)
     ]
     printed = any(place is not None for place in numbers)
     return {"name": "x", "scale": "small", "rows": rows, "differences": differences, "paper": {"numbers": printed}}
@@ -71,7 +71,8 @@ def difference(side: str | None, expected: str | None = "above", **changes: Any)
         (["undecided"], [None], "undecided"),
         ([None], [None], "undecided"),  # a single unit
         (["above", "below"], [None], "does not hold"),
-        (["above", "above", "below"], [None], "undecided"),
+        (["above", "above", "below"], [None], "does not hold"),
+        (["above", "above", "below", "undecided"], [None], "undecided"),
         (["below"], [None], "does not hold"),
         ([], ["around", "around"], "holds"),
         ([], ["around", "below"], "undecided"),
@@ -109,6 +110,17 @@ def test_no_change_is_shown_by_an_interval_within_the_margin(low: float, high: f
     assert judge(claim, [document([entry])]).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(-0.04, 0.3, "holds"), (-0.06, 0.3, "undecided"), (-0.2, -0.06, "does not hold")]
+)
+def test_at_least_as_good_is_shown_by_an_interval_that_ends_within_the_margin(
+    low: float, high: float, verdict: str
+) -> None:
+    claim = Claim(paper="dlf", place="Table 1", says="No worse.", by="x", expects=(("ours", "theirs", "at least"),))
+    entry = difference("undecided", expected=None, low=low, high=high)
+    assert judge(claim, [document([entry])]).verdict == verdict
+
+
 @pytest.mark.parametrize(("low", "high", "verdict"), [(-0.01, 0.02, "does not hold"), (-0.01, 0.06, "undecided")])
 def test_an_order_is_absent_where_nothing_near_the_published_difference_is_possible(
     low: float, high: float, verdict: str
@@ -134,6 +146,14 @@ def test_of_an_order_in_several_documents_that_with_the_most_units_counts() -> N
         assert judge(claim, [document([entry]) for entry in entries]).verdict == "holds"
     other = {**one, "metric": "auc"}
     assert "1 of 2 orders" in judge(claim, [document([many]), document([other])]).reason
+
+
+def test_of_a_number_in_several_documents_that_with_the_most_units_counts() -> None:
+    claim = Claim(paper="dlf", place="Table 1", says="More.", by="x")
+    few, many = document(numbers=["outside"]), document(numbers=["around"])
+    many["rows"][0]["ours"] = {**many["rows"][0]["ours"], "n": 7}
+    for documents in ([few, many], [many, few]):
+        assert judge(claim, documents).reason == "1 of 1 numbers within our interval"
 
 
 def test_of_a_table_with_numbers_a_claim_may_name_further_orders() -> None:
