@@ -7,11 +7,12 @@ columns that the paper reports and by its published numbers:
   document.py);
 - *holds in order*: no order is reversed, and at least as many are shown as are undecided;
 - *does not hold*: orders are reversed or absent, no fewer than are shown, or none is undecided; or, without any order,
-  no published number is met. An order is absent where our whole interval lies within the margin around 0 and off the published difference;
+  no published number is met. An order is absent where our whole interval lies within the margin around 0 and off the
+  published difference;
 - *undecided*: anything else, such as intervals that include 0, or a single unit, which has none.
 
-Of an order or number in several documents the one with the most units counts. Where the paper says that nothing changes, an order
-is shown if the whole interval lies within the metric's margin.
+Of an order or number in several documents the one with the most units counts. Where the paper says that nothing
+changes, an order is shown if the whole interval lies within the metric's margin.
 """
 
 from __future__ import annotations
@@ -264,8 +265,8 @@ OPENING = """Every table and figure of the five papers. Numbers and verdicts fol
 `fedxray reproduce`. *Holds*: every order of columns is shown by a paired interval, and every published number lies
 within ours, which is not too wide. *Holds in order*: no order is reversed, and at least as many are shown as are
 undecided. *Does not hold*: orders are reversed, or absent (within the margin around 0 and off the published
-difference), no fewer than are shown or with none undecided, or no number is met. *Undecided*: everything else. `docs/generate.py` builds this
-page; `fedxray reproduce --all` builds it from its own runs.
+difference), no fewer than are shown or with none undecided, or no number is met. *Undecided*: everything else.
+`docs/generate.py` builds this page; `fedxray reproduce --all` builds it from its own runs.
 """
 QUALITY = ("psnr", "ssim", "lpips")  # of images; retrieval, which the papers do not have, is at its ceiling too often
 METHOD, SETTINGS, PICTURES = "a drawing of the method", "it lists settings", "pictures without a number"
@@ -367,7 +368,7 @@ CLAIMS: tuple[Claim, ...] = (
         by="aia-regression-dataset-size",
         only=("grad",),
         expects=(("classification-256", "regression-256", "above"),),
-        why="the published iterative attack fails on both tasks here; in closed form the same objective has 99 and 72 %",
+        why="the published iterative attack fails on both tasks; in closed form its objective gives 99 and 72 %",
     ),
     Claim(
         paper="aia",
