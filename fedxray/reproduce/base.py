@@ -344,6 +344,7 @@ REPRODUCTIONS: dict[str, str] = {
     "lmra-dataset-size": "fedxray.reproduce.lmra:DATASET_SIZE",
     "lmra-heterogeneity": "fedxray.reproduce.lmra:HETEROGENEITY",
     "lmra-images": "fedxray.reproduce.lmra:IMAGES",
+    "lmra-regime": "fedxray.reproduce.lmra:REGIME",
     "awa-table4": "fedxray.reproduce.awa:TABLE4",
     "awa-iterations": "fedxray.reproduce.awa:ITERATIONS",
     "awa-search": "fedxray.reproduce.awa:SEARCH",

@@ -664,3 +664,74 @@ TABLE10 = base.Reproduction(
     "pair, which our epsilon of 10 accounts for and theirs probably did not; the paper's SIA without a defence are "
     "those of its Table 1 with BatchNorm",
 )
+
+
+# Beyond Table 1: data on which a client's optimal model reveals more than public records do
+#
+# On the paper's data here the optimum itself does not infer attributes better than imputation, so no reconstruction of
+# it can. These data sets were chosen by the optimum and the floor alone, on seeds 100 and 101 and no other attack:
+# a numeric target that depends on the attribute, and few records. Recipe and network are those of the other tables.
+
+REGIME_DATA: dict[str, dict[str, Any]] = {
+    "clinic": {"name": "clinic", "records": 200, "partition": "as-given"},
+    "income": {
+        "name": "acs-income",
+        "state": "CT",
+        "drawn_occupations": 500,
+        "scale_target": True,
+        "partition": "income-correlation",
+        "heterogeneity": 0.4,
+        "limit": 150,
+    },
+    "medical": {"name": "medical", "sensitive": "smoker", "scale_target": True, "partition": "iid"},
+}
+REGIME_CLIENTS = 6
+REGIME_USED = ("global", "last", "heuristic", "extrapolate-5", "extrapolate-100", "send-back", "active", "optimum")
+REGIME_TRACED = REGIME_USED[1:]  # one model for all cannot distinguish clients
+
+
+def plan_regime(request: base.Request, row: str) -> dict[str, Any]:
+    """Return the plan of one data set, divided among as many clients as are attacked by default."""
+    chosen = list(range(request.pick_clients(small=REGIME_CLIENTS, paper=REGIME_CLIENTS, most=REGIME_CLIENTS)))
+    attacks = [gradient_attributes(chosen), *attributes(REGIME_USED, chosen), *sources(REGIME_TRACED)]
+    return {
+        "seeds": request.pick_seeds(small=5, paper=5),
+        "data": {**REGIME_DATA[row], "clients": REGIME_CLIENTS, "holdout": 0.1, "public": 0.1},
+        "model": {"name": "mlp", "hidden": [16 if request.is_small else 256] * 3},
+        "federation": {**RECIPE, "batch_size": batch_size(row, request)},
+        "attack": [*models(REGIME_USED, chosen), *attacks],
+    }
+
+
+REGIME = base.Reproduction(
+    name="lmra-regime",
+    shows="Which models of a client reveal attributes and sources where its optimal model clearly does.",
+    paper=paper(
+        place=base.NO_TABLE,
+        trend="attributes and sources from the reconstructed model are above those from the global model, the last "
+        "returned one and gradients",
+    ),
+    rows=tuple(REGIME_DATA),
+    columns=(
+        *columns(REGIME_USED, ("zest", "training_loss")),
+        *base.columns_of({"aia-gradients": "SOTA"}, ("accuracy",)),
+        *columns(REGIME_USED, ("accuracy",), "aia-"),
+        *base.columns_of({"sia-majority": "SOTA"}, ("accuracy",)),
+        *columns(REGIME_TRACED, ("accuracy",), "sia-"),
+    ),
+    differences=(
+        *beats("heuristic", "global", "last", metrics=("zest",)),
+        *beats("aia-heuristic", "aia-gradients", "aia-global", "aia-last"),
+        *beats("sia-heuristic", "sia-majority", "sia-last"),
+        *base.compare(
+            *(
+                (f"{prefix}{label}", f"{prefix}last")
+                for prefix in ("aia-", "sia-")
+                for label in REGIME_TRACED
+                if label not in ("last", "heuristic")
+            )
+        ),
+    ),
+    plan=plan_regime,
+    why=WHY,
+)
