@@ -10,6 +10,7 @@ from fedxray.reproduce import lmra
 from fedxray.reproduce.base import Request, published
 from fedxray.reproduce.lmra import (
     MODELS,
+    PRESET,
     TABLE1,
     TABLE1_NUMBERS,
     TABLE9_NUMBERS as FITS,
@@ -67,6 +68,8 @@ def test_settings_are_the_same_for_all_clients_and_data_sets() -> None:
             if inner is not None:
                 assert inner == MODELS[part["label"].partition("-")[2]]
             settings = {key: value for key, value in part.items() if key not in ("targets", "steps")}
+            if part["label"] in PRESET:  # these are the paper's own, which differ by data set and client
+                assert settings.pop("data") == row.removesuffix("-bn")
             assert seen.setdefault(part["label"], settings) == settings
 
 
@@ -94,3 +97,10 @@ def test_fewer_clients_are_among_more() -> None:
     assert all(set(few) < set(more) for few, more in itertools.pairwise(chosen))
     assert chosen[-1] == list(range(10)) and chosen[2] == [0, 3, 5]
     assert targets("flights", PAPER) == list(range(6)) and targets("flights", Request(clients=2)) == [0, 5]
+
+
+def test_every_client_of_the_regime_is_attacked_and_holds_a_part_of_the_data() -> None:
+    for row in lmra.REGIME.rows:
+        plan = lmra.plan_regime(SMALL, row)
+        assert plan["data"]["clients"] == len(plan["attack"][0]["targets"]) == 6 and plan["seeds"] == list(range(5))
+        assert {key: plan["federation"][key] for key in lmra.RECIPE} == lmra.RECIPE
