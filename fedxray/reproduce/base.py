@@ -343,6 +343,7 @@ REPRODUCTIONS: dict[str, str] = {
     "lmra-epochs": "fedxray.reproduce.lmra:EPOCHS",
     "lmra-dataset-size": "fedxray.reproduce.lmra:DATASET_SIZE",
     "lmra-heterogeneity": "fedxray.reproduce.lmra:HETEROGENEITY",
+    "lmra-distances": "fedxray.reproduce.lmra:DISTANCES",
     "lmra-images": "fedxray.reproduce.lmra:IMAGES",
     "lmra-regime": "fedxray.reproduce.lmra:REGIME",
     "awa-table4": "fedxray.reproduce.awa:TABLE4",

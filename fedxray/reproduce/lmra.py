@@ -2,7 +2,7 @@
 
 Ten clients train for 1,000 rounds at a learning rate of 0.01 and every tenth round is read, at both scales. The small
 scale shrinks data and networks, and the batches with them, so that a client takes as many local steps as in the paper.
-BatchNorm statistics are shared here: the paper keeps them local and does not state with which ones it evaluates models.
+BatchNorm statistics stay with the clients, as in the paper; it does not state with which ones it evaluates models.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ PRESET: dict[str, dict[str, Any]] = {
     "heuristic-raw": {"name": "local-model-heuristic-preset", "reading": "raw"},
 }
 ACTIVE = ("send-back", "active")
+LBFGS_RATES = {"flights": 1e-3, "adult": 1e-2, "leaf": 5e-3}  # of attributes from gradients (Appendix C.2)
 UPDATES: dict[str, Any] = {"name": "source-from-updates", "label": "sia-updates", "controls": ["held-out"]}  # ours
 CALLED = {"global": "Global", "last": "Last-returned", "heuristic": "Ours", "optimum": "Optimal"}
 LEAF_COLUMNS, FACES = {"small": 20, "paper": 100}, {"small": [40, 35], "paper": [80, 70]}
@@ -80,7 +81,12 @@ def federation_of(
         "seeds": request.pick_seeds(),
         "data": divided,
         "model": {"name": "mlp", "hidden": hidden, "norm": "batch" if norm else "none"},
-        "federation": {**RECIPE, "batch_size": batch_size(data, request), **recipe},
+        "federation": {
+            **RECIPE,
+            "batch_size": batch_size(data, request),
+            **({"batch_norm": "local"} if norm else {}),
+            **recipe,
+        },
     }
 
 
@@ -152,6 +158,12 @@ def class_images(labels: Sequence[str], clients: list[int]) -> list[dict[str, An
 def gradient_attributes(clients: list[int]) -> dict[str, Any]:
     """Return the baseline of attribute inference on updates (Eq. 2), in closed form."""
     return {"name": "attribute-from-gradients", "label": "aia-gradients", "targets": clients, "controls": []}
+
+
+def searched_attributes(data: str, clients: list[int]) -> dict[str, Any]:
+    """Return that baseline by L-BFGS with the paper's learning rate."""
+    searched = {"method": "l-bfgs", "learning_rates": [LBFGS_RATES[data]], "label": "aia-gradients-lbfgs"}
+    return {**gradient_attributes(clients), **searched}
 
 
 def gradient_images(clients: list[int], request: base.Request) -> dict[str, Any]:
@@ -288,7 +300,8 @@ def plan_table1(request: base.Request, row: str) -> dict[str, Any]:
         few = chosen[:1] if request.is_small else chosen
         inner = [gradient_images(few, request), *class_images(TABLE1_SHOWN, chosen)]
     else:
-        inner = [gradient_attributes(chosen), *attributes(TABLE1_USED, chosen)]
+        gradients = [gradient_attributes(chosen), searched_attributes(data, chosen)]
+        inner = [*gradients, *attributes(TABLE1_USED, chosen)]
     attacks = [*models(MODELS, chosen), *presets(data, chosen), *inner, *sources(TABLE1_TRACED), UPDATES]
     return {**federation_of(data, request, norm=row.endswith("-bn")), "attack": attacks}
 
@@ -301,6 +314,7 @@ TABLE1 = base.Reproduction(
     small_rows=("leaf", "adult"),
     columns=(
         *all_columns(TABLE1_GUESSED, TABLE1_USED, TABLE1_SHOWN, TABLE1_TRACED),
+        base.TableColumn(attack="aia-gradients-lbfgs", metric="accuracy"),
         base.TableColumn(attack=UPDATES["label"], metric="accuracy"),
     ),
     differences=(
@@ -309,6 +323,7 @@ TABLE1 = base.Reproduction(
         *beats("aia-heuristic", "aia-gradients", "aia-global", "aia-last"),
         *beats("sra-heuristic", "sra-global", "sra-last"),
         *beats("sia-heuristic", "sia-majority", "sia-last"),
+        *base.compare(("aia-gradients-lbfgs", "aia-gradients"), ("aia-heuristic", "aia-gradients-lbfgs")),
         *base.compare(("sia-updates", "sia-majority"), ("sia-updates", "sia-optimum")),
     ),
     plan=plan_table1,
@@ -357,8 +372,12 @@ Values = Mapping[str, tuple[int, ...]]  # data set -> values of the parameter
 CLIENTS_VALUES: Values = {"leaf": (10, 20, 40, 100), "att-faces": (10, 20, 40)}
 BATCH_VALUES: Values = {**dict.fromkeys(("leaf", "adult", "flights"), (32, 128, 512, 2000)), "att-faces": (4, 16, 64)}
 EPOCHS_VALUES: Values = {**dict.fromkeys(("leaf", "adult", "flights"), (1, 2, 5, 10)), "att-faces": (1, 5, 10)}
-SMALL_BATCHES = (("leaf-128", "leaf-2000"), ("flights-128", "flights-2000"))  # rows of the small scale
+# Pairs of rows at the small scale.
+SMALL_BATCHES = (("leaf-128", "leaf-2000"), ("flights-128", "flights-2000"), ("att-faces-16", "att-faces-64"))
+SMALL_EPOCHS = (("leaf-1", "leaf-5"), ("flights-1", "flights-5"), ("att-faces-1", "att-faces-5"))
+SMALL_CLIENTS = (("leaf-10", "leaf-20"),)
 RECORDS_VALUES: Values = {"leaf": (64, 256, 1024, 2000), "adult": (64, 256, 1024), "flights": (64, 256, 1024)}
+SMALL_RECORDS = tuple((f"{data}-64", f"{data}-1024") for data in RECORDS_VALUES)
 SHRINK = 8  # of batches and records at the small scale, as that of the data
 FIGURES_GUESSED = ("global", "last", "heuristic", "extrapolate-100", "active")
 FIGURES_USED = ("global", "last", "heuristic", "active")
@@ -378,14 +397,22 @@ def rows_of(values: Values) -> tuple[str, ...]:
     return tuple(f"{data}-{value}" for data, row in values.items() for value in row)
 
 
-def ends(values: Values, column: str, **options: Any) -> tuple[base.Difference, ...]:
-    """Return one column at the first value against the last one, for the data sets that have it."""
-    pairs = [
-        (f"{data}-{row[0]}", f"{data}-{row[-1]}")
-        for data, row in values.items()
-        if (data == "att-faces") == column.startswith("sra")
-    ]
-    return base.compare_rows(column, *pairs, **options)
+def between(
+    columns: str | Sequence[str], values: Values, small: Sequence[tuple[str, str]] = (), **options: Any
+) -> tuple[base.Difference, ...]:
+    """Return columns at the first value against the last one, and of the small scale's pairs of rows.
+
+    Columns on images are compared on faces, the others on tables.
+    """
+    ends = [(f"{data}-{row[0]}", f"{data}-{row[-1]}") for data, row in values.items()]
+    pairs = list(dict.fromkeys([*ends, *small]))
+    return tuple(
+        difference
+        for column in ([columns] if isinstance(columns, str) else columns)
+        for difference in base.compare_rows(
+            column, *(pair for pair in pairs if pair[0].startswith("att-faces") == column.startswith("sra")), **options
+        )
+    )
 
 
 def plan_figure(request: base.Request, data: str, **changes: Any) -> dict[str, Any]:
@@ -427,13 +454,12 @@ DATASET_SIZE = base.Reproduction(
         "flights as clients hold more records, attributes from reconstructed models are stable",
     ),
     rows=rows_of(RECORDS_VALUES),
-    small_rows=("leaf-64", "leaf-1024", "adult-64", "adult-1024", "flights-64", "flights-1024"),
+    small_rows=tuple(row for pair in SMALL_RECORDS for row in pair),
     columns=(*base.columns_of({"aia-gradients": "SOTA"}, ("accuracy",)), *columns(FIGURES_USED, ("accuracy",), "aia-")),
     differences=(
         *beats("aia-heuristic", "aia-gradients"),
-        *base.compare_rows(
-            "aia-gradients", *((f"{data}-64", f"{data}-1024") for data in RECORDS_VALUES), expected="above"
-        ),
+        *base.compare_rows("aia-gradients", *SMALL_RECORDS, expected="above"),
+        *base.compare_rows("aia-heuristic", *SMALL_RECORDS),
     ),
     plan=base.sweep(plan_dataset_size, "examples"),
     why=f"{WHY}; rows are named after the paper's scale, the small one divides records by {SHRINK}",
@@ -441,11 +467,19 @@ DATASET_SIZE = base.Reproduction(
 CLIENTS = base.Reproduction(
     name="lmra-clients",
     shows="How the attacks depend on the number of clients.",
-    paper=paper(place="Figure 4", trend="the number of clients has a limited impact; source inference falls a little"),
+    paper=paper(
+        place="Figure 4",
+        trend="the number of clients has a limited impact; sources and attributes from gradients fall a little",
+    ),
     rows=rows_of(CLIENTS_VALUES),
     small_rows=("leaf-10", "leaf-20"),
     columns=FIGURES_COLUMNS,
-    differences=(*FIGURES_ORDER, *ends(CLIENTS_VALUES, "sia-majority", expected="above")),
+    differences=(
+        *FIGURES_ORDER,
+        *between(("sia-majority", "sia-heuristic", "aia-gradients"), CLIENTS_VALUES, SMALL_CLIENTS, expected="above"),
+        *between("heuristic", CLIENTS_VALUES, SMALL_CLIENTS, metrics=("zest",)),
+        *between(("aia-heuristic", "sra-gradients", "sra-heuristic"), CLIENTS_VALUES, SMALL_CLIENTS),
+    ),
     plan=base.sweep(plan_figure, "clients"),
     why=f"{WHY}; the paper duplicates clients of AT&T, here each has fewer people of its own; {STAND_IN}",
 )
@@ -454,19 +488,18 @@ BATCH_SIZE = base.Reproduction(
     shows="How the attacks depend on the batch size of the clients.",
     paper=paper(
         place="Figures 3 and 6 (Appendix D.3)",
-        trend="larger batches help the local model and attributes from gradients; "
-        "images from gradients lose 9.2 points",
+        trend="larger batches help the local model and attributes from gradients; images from gradients lose 9.2 "
+        "points, those from models none",
     ),
     rows=rows_of(BATCH_VALUES),
     small_rows=tuple(row for pair in SMALL_BATCHES for row in pair),
     columns=FIGURES_COLUMNS,
     differences=(
         *FIGURES_ORDER,
-        *ends(BATCH_VALUES, "heuristic", metrics=("zest",), expected="below"),
-        *ends(BATCH_VALUES, "aia-gradients", expected="below"),
-        *ends(BATCH_VALUES, "sra-gradients", expected="above"),
-        *base.compare_rows("heuristic", *SMALL_BATCHES, metrics=("zest",), expected="below"),
-        *base.compare_rows("aia-gradients", *SMALL_BATCHES, expected="below"),
+        *between("heuristic", BATCH_VALUES, SMALL_BATCHES, metrics=("zest",), expected="below"),
+        *between("aia-gradients", BATCH_VALUES, SMALL_BATCHES, expected="below"),
+        *between("sra-gradients", BATCH_VALUES, SMALL_BATCHES, expected="above"),
+        *between("sra-heuristic", BATCH_VALUES, SMALL_BATCHES),
     ),
     plan=base.sweep(plan_batch_size, "batch"),
     why=f"{WHY}; rows are named after the paper's batches, the small scale divides those of tables by {SHRINK}",
@@ -477,23 +510,22 @@ EPOCHS = base.Reproduction(
     paper=paper(
         place="Figures 3 and 7 (Appendix D.3)",
         trend="attributes from gradients fall with the epochs, those from reconstructed models do not; "
-        "images from gradients lose 5.1 points; source inference is insensitive",
+        "images from gradients lose 5.1 points, those from models none; source inference is insensitive",
     ),
     rows=rows_of(EPOCHS_VALUES),
-    small_rows=("leaf-1", "leaf-5", "flights-1", "flights-5"),
+    small_rows=tuple(row for pair in SMALL_EPOCHS for row in pair),
     columns=FIGURES_COLUMNS,
     differences=(
         *FIGURES_ORDER,
-        *ends(EPOCHS_VALUES, "aia-gradients", expected="above"),
-        *ends(EPOCHS_VALUES, "sra-gradients", expected="above"),
-        *base.compare_rows("aia-gradients", ("leaf-1", "leaf-5"), ("flights-1", "flights-5"), expected="above"),
+        *between(("aia-gradients", "sra-gradients"), EPOCHS_VALUES, SMALL_EPOCHS, expected="above"),
+        *between(("aia-heuristic", "sia-heuristic", "sia-majority", "sra-heuristic"), EPOCHS_VALUES, SMALL_EPOCHS),
     ),
     plan=base.sweep(plan_figure, "epochs"),
     why=WHY,
 )
 
 
-# Table 2 and Figure 5: distances of the clients' own models from each other and from the global one
+# Table 2: distances of the clients' own models from the global one
 #
 # The distance to the global model is that of the attack `global`; the next client's own model is its floor.
 
@@ -512,7 +544,7 @@ HETEROGENEITY = base.Reproduction(
     name="lmra-heterogeneity",
     shows="How far a client's own model is from the global one, and (the floor) from the next client's own.",
     paper=paper(
-        place="Table 2 and Figure 5 (Appendix C.1)",
+        place="Table 2 (Appendix C.1)",
         numbers={"flights": {"global": {"parameter_distance": MEAN_DISSIMILARITY}}},
         trend="clients' own models differ from the global one by 4 to 25 % of their norm on Flight Prices",
     ),
@@ -521,6 +553,43 @@ HETEROGENEITY = base.Reproduction(
     columns=columns(HETEROGENEITY_GUESSED, ("parameter_distance", "zest")),
     plan=plan_heterogeneity,
     why=f"{WHY}; {STAND_IN}; distances of 4 to 25 % suggest own models trained little, or from the global one",
+)
+
+
+# Figure 5: distances of the clients' own models from each other on Adult, whose first three clients hold the doctorates
+
+DOCTORATES = 3
+
+
+def measure_distances(request: base.Request, row: str) -> list[base.Measured]:
+    """Measure the mean distance of the first three clients' optima from the others', and of these from each other."""
+    from fedxray.reproduce.measurements import optimum_distances
+
+    request_of_row = federation_of(row, request)
+    units: dict[str, list[base.Unit]] = {"doctorates-to-others": [], "others-to-others": []}
+    for seed in request.pick_seeds(small=5, paper=5):
+        distances = optimum_distances({**request_of_row, "seeds": [seed]}, seed)
+        for name, pairs in units.items():
+            own = range(DOCTORATES) if name.startswith("doctorates") else range(DOCTORATES, THEIR_CLIENTS)
+            far = [distances[i][j] for i in own for j in range(DOCTORATES, THEIR_CLIENTS) if i != j]
+            pairs.append(base.Unit(seed=seed, client=None, value=sum(far) / len(far)))
+    return [
+        base.Measured(column=name, metric="parameter_distance", units=tuple(values)) for name, values in units.items()
+    ]
+
+
+DISTANCES = base.Reproduction(
+    name="lmra-distances",
+    shows="How far the optimal models of clients that hold doctorates are from those of the other clients.",
+    paper=paper(
+        place="Figure 5 (Appendix C.1)",
+        trend="the optimal models of the first three clients, which hold the doctorates, are far from the others'",
+    ),
+    rows=("adult",),
+    columns=base.columns_of(dict.fromkeys(("doctorates-to-others", "others-to-others"), ""), ("parameter_distance",)),
+    differences=base.compare(("doctorates-to-others", "others-to-others"), expected="above"),
+    measure=measure_distances,
+    why=WHY,
 )
 
 

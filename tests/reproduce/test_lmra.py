@@ -9,6 +9,7 @@ import pytest
 from fedxray.reproduce import lmra
 from fedxray.reproduce.base import Request, published
 from fedxray.reproduce.lmra import (
+    LBFGS_RATES,
     MODELS,
     PRESET,
     TABLE1,
@@ -70,6 +71,8 @@ def test_settings_are_the_same_for_all_clients_and_data_sets() -> None:
             settings = {key: value for key, value in part.items() if key not in ("targets", "steps")}
             if part["label"] in PRESET:  # these are the paper's own, which differ by data set and client
                 assert settings.pop("data") == row.removesuffix("-bn")
+            if part["label"] == "aia-gradients-lbfgs":
+                assert settings.pop("learning_rates") == [LBFGS_RATES[row.removesuffix("-bn")]]
             assert seen.setdefault(part["label"], settings) == settings
 
 

@@ -109,6 +109,23 @@ def test_no_change_is_shown_by_an_interval_within_the_margin(low: float, high: f
     assert judge(claim, [document([entry])]).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(-0.4, 0.04, "holds"), (-0.4, 0.06, "undecided"), (0.06, 0.1, "does not hold")]
+)
+def test_what_is_kept_or_improves_may_fall_by_the_margin_at_most(low: float, high: float, verdict: str) -> None:
+    claim = Claim(paper="dlf", place="Table 1", says="Kept.", by="x", expects=(("ours", "theirs", "not above"),))
+    entry = difference("undecided", expected=None, low=low, high=high)
+    assert judge(claim, [document([entry])]).verdict == verdict
+
+
+def test_claims_name_differences_that_their_reproduction_has() -> None:
+    """Else a claim with `expects` would be undecided for ever."""
+    for claim in (claim for claim in CLAIMS if claim.expects and claim.paper == "lmra"):
+        differences = find(claim.by).differences
+        pairs = {one.rows or (one.left, one.right) for one in differences}
+        assert {(left, right) for left, right, _ in claim.expects} & pairs, claim.place
+
+
 @pytest.mark.parametrize(("low", "high", "verdict"), [(-0.01, 0.02, "does not hold"), (-0.01, 0.06, "undecided")])
 def test_an_order_is_absent_where_nothing_near_the_published_difference_is_possible(
     low: float, high: float, verdict: str
