@@ -2,7 +2,9 @@
 
 Ten clients train for 1,000 rounds at a learning rate of 0.01 and every tenth round is read, at both scales. The small
 scale shrinks data and networks, and the batches with them, so that a client takes as many local steps as in the paper.
-BatchNorm statistics stay with the clients, as in the paper; it does not state with which ones it evaluates models.
+BatchNorm statistics are shared here. The paper keeps them with the clients and does not state with which ones it
+evaluates models; with the initial ones a model sent labels no record correctly (Leaf, 200 rounds, two clients, seed 100),
+where the paper reports 70 to 74 %.
 """
 
 from __future__ import annotations
@@ -81,12 +83,7 @@ def federation_of(
         "seeds": request.pick_seeds(),
         "data": divided,
         "model": {"name": "mlp", "hidden": hidden, "norm": "batch" if norm else "none"},
-        "federation": {
-            **RECIPE,
-            "batch_size": batch_size(data, request),
-            **({"batch_norm": "local"} if norm else {}),
-            **recipe,
-        },
+        "federation": {**RECIPE, "batch_size": batch_size(data, request), **recipe},
     }
 
 
