@@ -3,8 +3,8 @@
 Ten clients train for 1,000 rounds at a learning rate of 0.01 and every tenth round is read, at both scales. The small
 scale shrinks data and networks, and the batches with them, so that a client takes as many local steps as in the paper.
 BatchNorm statistics are shared here. The paper keeps them with the clients and does not state with which ones it
-evaluates models; with the initial ones a model sent labels no record correctly (Leaf, 200 rounds, two clients, seed 100),
-where the paper reports 70 to 74 %.
+evaluates models; with the initial ones a model sent labels no record correctly (Leaf, 200 rounds, two clients of seed
+100), where the paper reports 70 to 74 %.
 """
 
 from __future__ import annotations
@@ -562,10 +562,10 @@ def measure_distances(request: base.Request, row: str) -> list[base.Measured]:
     """Measure the mean distance of the first three clients' optima from the others', and of these from each other."""
     from fedxray.reproduce.measurements import optimum_distances
 
-    request_of_row = federation_of(row, request)
+    plan = federation_of(row, request)
     units: dict[str, list[base.Unit]] = {"doctorates-to-others": [], "others-to-others": []}
     for seed in request.pick_seeds(small=5, paper=5):
-        distances = optimum_distances({**request_of_row, "seeds": [seed]}, seed)
+        distances = optimum_distances({**plan, "seeds": [seed]}, seed)
         for name, pairs in units.items():
             own = range(DOCTORATES) if name.startswith("doctorates") else range(DOCTORATES, THEIR_CLIENTS)
             far = [distances[i][j] for i in own for j in range(DOCTORATES, THEIR_CLIENTS) if i != j]
