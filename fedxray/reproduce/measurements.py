@@ -22,13 +22,14 @@ from fedxray.audit.run.dry_run import loss_on
 from fedxray.audit.run.prepare import prepare
 from fedxray.data.dataset import Column, Records, Space
 from fedxray.errors import BadInput
-from fedxray.federation.local import in_train_mode
+from fedxray.federation.local import in_train_mode, train_alone
 from fedxray.federation.recipe import Recipe
 from fedxray.federation.round_loop import simulate
 from fedxray.federation.setting import Federation, in_dtype
 from fedxray.losses import losses, squared_error
+from fedxray.metrics.scoring import RATES, STEPS
 from fedxray.models import build
-from fedxray.params import flatten, norm, parameters_of, subtract, unflatten
+from fedxray.params import buffers_of, flatten, norm, parameters_of, subtract, unflatten
 from fedxray.seeds import fork
 from fedxray.theory import gradient
 
@@ -115,6 +116,31 @@ def _accuracy(view: View, params: dict[str, Tensor], records: Records) -> float:
         for value in (0.0, 1.0)
     ]
     return float(((fits[1] < fits[0]) == (x[:, -1] > 0.5)).double().mean())
+
+
+# Distances between the clients' optimal models (Figure 5 of Driouich et al.)
+
+
+def optimum_distances(plan: Mapping[str, Any], seed: int) -> list[list[float]]:
+    """Return the distance of every client's optimal model (row) from every other's, relative to the latter's norm."""
+    attack = [{"name": "last-returned"}]
+    prepared = prepare(make_plan({"format": 1, "name": "distances", "attack": attack, **plan}, Path()), "none", seed)
+    federation = prepared.federation
+    model, start = federation.model, parameters_of(federation.model)
+    optima = [
+        train_alone(
+            model,
+            federation.recipe.loss,
+            records,
+            start,
+            buffers_of(model),
+            steps=STEPS,
+            rates=RATES,
+            generator=fork(seed, "local optimum", client),
+        ).outcome.best
+        for client, records in enumerate(federation.clients)
+    ]
+    return [[float(norm(subtract(left, right)) / norm(right)) for right in optima] for left in optima]
 
 
 # Distances between the updates of true images and of images with a little noise: the landscape a match descends on

@@ -6,10 +6,12 @@ import itertools
 
 import pytest
 
-from fedxray.reproduce import lmra
+from fedxray.reproduce import lmra, measurements
 from fedxray.reproduce.base import Request, published
 from fedxray.reproduce.lmra import (
+    LBFGS_RATES,
     MODELS,
+    PRESET,
     TABLE1,
     TABLE1_NUMBERS,
     TABLE9_NUMBERS as FITS,
@@ -67,6 +69,10 @@ def test_settings_are_the_same_for_all_clients_and_data_sets() -> None:
             if inner is not None:
                 assert inner == MODELS[part["label"].partition("-")[2]]
             settings = {key: value for key, value in part.items() if key not in ("targets", "steps")}
+            if part["label"] in PRESET:  # these are the paper's own, which differ by data set and client
+                assert settings.pop("data") == row.removesuffix("-bn")
+            if part["label"] == "aia-gradients-lbfgs":
+                assert settings.pop("learning_rates") == [LBFGS_RATES[row.removesuffix("-bn")]]
             assert seen.setdefault(part["label"], settings) == settings
 
 
@@ -94,3 +100,26 @@ def test_fewer_clients_are_among_more() -> None:
     assert all(set(few) < set(more) for few, more in itertools.pairwise(chosen))
     assert chosen[-1] == list(range(10)) and chosen[2] == [0, 3, 5]
     assert targets("flights", PAPER) == list(range(6)) and targets("flights", Request(clients=2)) == [0, 5]
+
+
+def test_every_client_of_the_regime_is_attacked_and_holds_a_part_of_the_data() -> None:
+    for row in lmra.REGIME.rows:
+        plan = lmra.plan_regime(SMALL, row)
+        assert plan["data"]["clients"] == len(plan["attack"][0]["targets"]) == 6 and plan["seeds"] == list(range(5))
+        assert {key: plan["federation"][key] for key in lmra.RECIPE} == lmra.RECIPE
+
+
+def test_distances_of_doctorates_are_those_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distance 5 between the first three and the rest, 2 among the rest, 100 among the first three."""
+    kinds = [client < 3 for client in range(10)]
+    far = [[0.0 if i == j else {2: 100.0, 1: 5.0, 0: 2.0}[kinds[i] + kinds[j]] for j in range(10)] for i in range(10)]
+    monkeypatch.setattr(measurements, "optimum_distances", lambda plan, seed: far)
+    cells = {cell.column: cell for cell in lmra.measure_distances(Request(seeds=2), "adult")}
+    assert [unit.value for unit in cells["doctorates-to-others"].units] == [5.0, 5.0]
+    assert [(unit.seed, unit.value) for unit in cells["others-to-others"].units] == [(0, 2.0), (1, 2.0)]
+
+
+def test_distances_are_relative_to_the_second_model() -> None:
+    plan = federation_of("leaf", SMALL, clients=2, examples=8) | {"seeds": [0]}
+    first, second = measurements.optimum_distances(plan, 0)
+    assert first[0] == second[1] == 0.0 and first[1] > 0 and second[0] > 0 and first[1] != second[0]

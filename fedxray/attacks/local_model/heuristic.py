@@ -2,13 +2,14 @@
 
 First a network G learns the client's changes from the models it was sent (Eq. 7), then a model is sought at which G
 predicts no change (Eq. 8). `reading = "norm-descent"` minimises |G|^2, as the paper writes; "follow-update" adds the
-predicted change again and again, as its authors' later code does. Both start from the last returned model.
+predicted change again and again, as its authors' later code does. "raw" is the paper to the letter: all weights of G
+trained, on models and changes in their own units. All start from the last returned model.
 
-Where we differ: models and changes are centred and scaled by one number each, so that Eq. 7 is the paper's up to a
-factor; both stages run Adam (follow-update: plain steps) and keep the point with the lowest loss, which the paper
-leaves open. A hundred messages leave most directions of a large model undetermined; `restrict = "span"` therefore seeks
-among the affine combinations of the models that were sent. One setting serves all clients;
-the paper has others client by client (Tables 5 to 8) and does not state how they were chosen.
+Where we differ, but for "raw": models and changes are centred and scaled by one number each, so that Eq. 7 is the
+paper's up to a factor; both stages run Adam (follow-update: plain steps) and keep the point with the lowest loss, which
+the paper leaves open. A hundred messages leave most directions of a large model undetermined; `restrict = "span"`
+therefore seeks among the affine combinations of the models that were sent. One setting serves all clients; the paper
+has others client by client (`local-model-heuristic-preset`) and does not state how they were chosen.
 
 The network is kept in coordinates: a regressor from all parameters to all parameters has a first layer
 [units, parameters] and a last layer [parameters, units]. On n messages only its action between two spaces of at most
@@ -31,6 +32,7 @@ from fedxray.adversary.view import View
 from fedxray.attacks.base import Context
 from fedxray.attacks.evidence import Evidence, of_model
 from fedxray.attacks.local_model import messages
+from fedxray.errors import BadInput
 from fedxray.optim import MOST_RATE, Adam, Method, Outcome, Sgd, minimise
 from fedxray.params import flatten
 from fedxray.progress import Report
@@ -124,6 +126,14 @@ def fresh_network(first: Tensor, sizes: tuple[int, ...], generator: torch.Genera
     return network
 
 
+def raw_network(
+    parameters: int, hidden: tuple[int, ...], generator: torch.Generator, like: Tensor
+) -> dict[str, Tensor]:
+    """Return a fresh network from all parameters to all parameters, drawn as torch draws weights, without biases."""
+    first = uniform_like(like.new_empty((hidden[0] if hidden else 0, parameters)), fork(generator, "first layer"))
+    return fresh_network((2 * first - 1) / parameters**0.5, (*hidden, parameters), fork(generator, "network"))
+
+
 def predict(network: dict[str, Tensor], places: Tensor, beyond: Tensor | None = None) -> Tensor:
     """Return the change [..., directions] at places [..., directions].
 
@@ -144,10 +154,10 @@ class LocalModelHeuristic(messages.LocalModelAttack):
     paper: ClassVar[str] = "driouich-2022"
     small: ClassVar[Mapping[str, Any]] = {"hidden": (8,), "fit_steps": 60, "steps": 40}
 
-    reading: Literal["norm-descent", "follow-update"] = setting(
+    reading: Literal["norm-descent", "follow-update", "raw"] = setting(
         "norm-descent",
-        "How the predicted update is brought to zero: by minimising its norm (the paper), or by following it (the "
-        "authors' later code).",
+        "How the predicted update is brought to zero: by minimising its norm (the paper), by following it (the "
+        "authors' later code), or by minimising its norm in the parameters' own units (the paper to the letter).",
     )
     restrict: Literal["none", "span"] = setting(
         "none", "Where the model is sought: anywhere, or among affine combinations of the models sent."
@@ -161,10 +171,16 @@ class LocalModelHeuristic(messages.LocalModelAttack):
     lr: float = setting(
         1e-3,
         "Learning rate of the search, relative to the spread of the models sent; following updates, relative to the "
-        "predicted change.",
+        "predicted change; raw, in units of the parameters.",
         above=0,
         most=MOST_RATE,
     )
+
+    def check_settings(self) -> None:
+        """Refuse the paper to the letter within the span, which it does not have."""
+        if self.reading == "raw" and self.restrict != "none":
+            remedy = 'Use reading = "norm-descent".'
+            raise BadInput("restrict", expected="none, with raw", got=self.restrict, remedy=remedy)
 
     def attack(self, view: View, context: Context) -> Evidence:
         """Solve Eq. 7, then Eq. 8."""
@@ -172,6 +188,8 @@ class LocalModelHeuristic(messages.LocalModelAttack):
         start = flatten({name: messages.returned(view, last)[name].double() for name in seen.like})
         buffers = last.buffers_after or last.buffers
         fitting = Adam(steps=self.fit_steps, lr=self.fit_lr)
+        if self.reading == "raw":
+            return self._raw(seen, start, buffers, fitting, context)
         learned = fit_update_map(
             seen, self.hidden, fitting, context.generator, context.report, outside=self.restrict == "none"
         )
@@ -184,6 +202,32 @@ class LocalModelHeuristic(messages.LocalModelAttack):
             method = Sgd(steps=self.steps, lr=self.lr * messages.step_of(view, last))
         end = minimise(ground.loss(self.reading), ground.start(), method, report=context.report, what="heuristic")
         return self._evidence(seen, learned, ground, end, buffers)
+
+    def _raw(
+        self, seen: messages.Messages, start: Tensor, buffers: Mapping[str, Tensor], fitting: Method, context: Context
+    ) -> Evidence:
+        """Solve both with a network of all parameters, in their own units."""
+        network = raw_network(len(start), self.hidden, context.generator, start)
+
+        def misfit(network: dict[str, Tensor]) -> Tensor:
+            return (predict(network, seen.starts) - seen.updates).square().sum(1).mean()
+
+        fit = minimise(misfit, network, fitting, report=context.report, what="update map")
+
+        def change(point: dict[str, Tensor]) -> Tensor:
+            return predict(fit.best, point["model"]).square().sum()
+
+        method = Adam(steps=self.steps, lr=self.lr)
+        end = minimise(change, {"model": start}, method, report=context.report, what="heuristic")
+        worst = next((stage for stage in (fit, end) if stage.status != "ok"), end)
+        spread = float((seen.updates - seen.updates.mean(0)).square().sum(1).mean())
+        facts = {
+            "messages": len(seen.starts),
+            "unexplained": fit.best_loss / spread if spread else 1.0,  # share of the variance of the changes
+            "moved": float((end.best["model"] - start).norm() / start.norm()),  # relative to the model
+        }
+        ended = {"status": worst.status, "reason": worst.reason, "curve": end.curve}
+        return of_model(seen.model(end.best["model"]), buffers, facts=facts, **ended)
 
     def _evidence(
         self, seen: messages.Messages, learned: UpdateMap, ground: Ground, end: Outcome, buffers: Mapping[str, Tensor]

@@ -10,9 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from fedxray.adversary.view import Grants, Observation, View
-from fedxray.attacks.local_model.heuristic import LocalModelHeuristic, UpdateMap, fit_update_map, make_ground, span_of
+from fedxray.attacks.base import Context
+from fedxray.attacks.local_model.heuristic import (
+    LocalModelHeuristic,
+    UpdateMap,
+    fit_update_map,
+    make_ground,
+    raw_network,
+    span_of,
+)
+from fedxray.attacks.local_model.heuristic_preset import LocalModelHeuristicPreset, paper_settings
 from fedxray.attacks.local_model.linear import LocalModelLinearForward
-from fedxray.attacks.local_model.messages import messages_of_target
+from fedxray.attacks.local_model.messages import Messages, messages_of_target
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe
@@ -188,3 +197,72 @@ def test_refuses_impossible_layers() -> None:
 def test_refuses_words_that_it_does_not_know(name: str) -> None:
     with pytest.raises(BadInput, match=f"{name}: expected one of .*, .*, got 'other'"):
         LocalModelHeuristic(**{name: "other"})  # type: ignore[arg-type]
+
+
+def direct(attack: LocalModelHeuristic | LocalModelHeuristicPreset, view: View) -> Tensor:
+    """The answer on draws that do not depend on the attack's name and settings."""
+    context = Context(generator=fork(3), root=fork(3), memo=lambda _, __, make: make(), report=silent)
+    return attack.attack(view, context).tensors["param:weight"][0]
+
+
+def literal_algorithm(seen: Messages, start: Tensor, network: dict[str, Tensor], *, fit_lr: float, lr: float) -> Tensor:
+    """Alg. 2 with torch's own layers and optimiser, the models of lowest loss kept."""
+    first, second, last = nn.Linear(20, 7), nn.Linear(7, 5), nn.Linear(5, 20)
+    regressor = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last).double()
+    with torch.no_grad():
+        for number, layer in enumerate((first, second, last)):
+            layer.weight.copy_(network[f"weight{number}"])
+            layer.bias.copy_(network[f"bias{number}"])
+    fitting = torch.optim.Adam(regressor.parameters(), lr=fit_lr)
+    lowest, kept = float("inf"), regressor.state_dict()
+    for step in range(41):
+        loss = ((regressor(seen.starts) - seen.updates) ** 2).sum(1).mean()
+        if loss.item() < lowest:
+            lowest, kept = loss.item(), {name: value.clone() for name, value in regressor.state_dict().items()}
+        if step < 40:
+            fitting.zero_grad()
+            loss.backward()
+            fitting.step()
+    regressor.load_state_dict(kept)
+    theta = start.clone().requires_grad_()
+    searching, lowest, best = torch.optim.Adam([theta], lr=lr), float("inf"), start
+    for step in range(31):
+        loss = (regressor(theta) ** 2).sum()
+        if loss.item() < lowest:
+            lowest, best = loss.item(), theta.detach().clone()
+        if step < 30:
+            searching.zero_grad()
+            loss.backward()
+            searching.step()
+    return best
+
+
+def test_raw_is_the_algorithm_to_the_letter() -> None:
+    view, _ = made_view(6, 20, noise=0.1)
+    seen = messages_of_target(view)
+    attack = LocalModelHeuristic(reading="raw", hidden=(7, 5), fit_steps=40, fit_lr=0.01, steps=30, lr=0.02)
+    start = seen.starts[-1] + seen.updates[-1]
+    network = raw_network(20, (7, 5), fork(3), start)
+    slow = literal_algorithm(seen, start, network, fit_lr=0.01, lr=0.02)
+    assert torch.allclose(direct(attack, view), slow, atol=1e-9)
+    assert float((slow - start).norm()) > 0.01
+
+
+def test_raw_within_the_span_is_refused() -> None:
+    with pytest.raises(BadInput, match="restrict"):
+        LocalModelHeuristic(reading="raw", restrict="span")
+
+
+def test_presets_are_the_paper_s_tables() -> None:
+    assert paper_settings("adult", 6) == {"hidden": (32, 32), "fit_lr": 1e-4, "steps": 100, "lr": 0.01}
+    assert paper_settings("leaf", 5)["fit_lr"] == 1e-3
+    assert paper_settings("flights", 9) == {"hidden": (64, 64), "fit_lr": 1e-6, "steps": 6000, "lr": 1e-3}
+    assert paper_settings("att-faces", 23) == paper_settings("att-faces", 3)
+
+
+@pytest.mark.parametrize("reading", ["norm-descent", "raw"])
+def test_a_preset_runs_the_heuristic_with_its_settings(reading: Literal["norm-descent", "raw"]) -> None:
+    view, _ = made_view(6, 20, noise=0.1)
+    preset = LocalModelHeuristicPreset(data="adult", reading=reading, fit_steps=20)
+    plain = LocalModelHeuristic(reading=reading, fit_steps=20, **paper_settings("adult", 0))
+    assert torch.equal(direct(preset, view), direct(plain, view))
