@@ -18,6 +18,9 @@ MSE_CAP = 1e10  # the squared error at -100 dB
 SSIM_WORST = -1.0
 WINDOW, SIGMA = 11, 1.5
 OTHERS = 999  # most images that retrieval compares with, beside the original
+NEAR = 0.1  # of an end of the range of pixels: background, or noise on it
+PLAIN = 0.7  # least share of pixels near one end that makes it a background
+STRONGEST, CONTRAST, MOST = 0.99, 0.85, 3.0  # quantile of strokes, its value after scaling, largest factor
 
 
 def mse(guess: Tensor, truth: Tensor) -> Tensor:
@@ -75,6 +78,23 @@ def match(guesses: Tensor, truths: Tensor) -> Tensor:
     rows, columns = assignment(pairwise_psnr(guesses, truths))
     unmatched = torch.full((len(truths),), -1, dtype=torch.int64, device=truths.device)
     return unmatched.index_put((columns,), rows)
+
+
+def with_even_contrast(pixels: Tensor) -> Tensor:
+    """Return pixels [n, 1, h, w] of images on a plain background with its noise removed and strokes of equal contrast.
+
+    Images without a plain background at one end of the range 0..1 are returned unchanged.
+    """
+    for background in (0.0, 1.0):
+        ink = (pixels.clamp(0, 1) - background).abs()
+        if not ink.numel() or float((ink < NEAR).float().mean()) < PLAIN:
+            continue
+        ink = (ink - NEAR).clamp_min(0)
+        flat = ink.flatten(1)
+        strongest = flat.kthvalue(max(1, round(STRONGEST * flat.shape[1])), dim=1).values  # [n]
+        factor = (CONTRAST / strongest.clamp_min(1e-9)).clamp(1 / MOST, MOST)
+        return (background - ink * factor[:, None, None, None]).abs().clamp(0, 1)
+    return pixels
 
 
 def retrieved(guess: Tensor, truth: Tensor, others: Tensor) -> Tensor:

@@ -231,3 +231,36 @@ def test_nothing_ambient_and_inputs_unchanged() -> None:
         assert first.dtype == second.dtype and second.device.type == "cpu" and torch.equal(first, second)
     assert all(value.dtype == torch.float32 for value in usual[:4])
     assert torch.equal(guess, kept[0]) and torch.equal(truth, kept[1])
+
+
+def strokes(background: float, depth: float, noise: float = 0.0) -> Tensor:
+    """Two 10 x 10 images with a stroke of 10 pixels, the second half as deep; the first pixels of each are noisy."""
+    ink = torch.zeros(2, 1, 10, 10)
+    ink[0, 0, 5], ink[1, 0, :, 3] = depth, depth / 2
+    ink[:, 0, 0, 0] = noise
+    return (background - ink).abs()
+
+
+@pytest.mark.parametrize("background", [0.0, 1.0])
+def test_strokes_on_a_plain_background_get_one_contrast_and_lose_the_noise(background: float) -> None:
+    expected = strokes(background, 0.85)
+    expected[1] = (background - 2 * (background - expected[1]).abs()).abs()  # of the same depth as the first
+    for depth in (0.8, 0.9):
+        evened = imaging.with_even_contrast(strokes(background, depth, noise=0.08))
+        assert torch.allclose(evened, expected, atol=1e-6)
+
+
+def test_contrast_is_what_a_loop_over_pixels_gives() -> None:
+    pixels = (1 - 0.9 * torch.rand(3, 1, 9, 9, generator=fork(0, "ink")) ** 12).double()
+    assert float((pixels > 0.9).double().mean()) > 0.7
+    for image, evened in zip(pixels, imaging.with_even_contrast(pixels), strict=True):
+        ink = [max(0.0, 1 - value - 0.1) for value in image.flatten().tolist()]
+        factor = min(3.0, max(1 / 3, 0.85 / sorted(ink)[round(0.99 * 81) - 1]))
+        assert evened.flatten().tolist() == pytest.approx([1 - min(1.0, factor * value) for value in ink])
+
+
+def test_images_without_a_plain_background_keep_their_contrast() -> None:
+    photos = torch.rand(4, 1, 8, 8, generator=fork(0, "photos")) * 1.4 - 0.2
+    assert imaging.with_even_contrast(photos) is photos
+    empty, blank = torch.zeros(0, 1, 8, 8), torch.ones(2, 1, 8, 8)
+    assert imaging.with_even_contrast(empty) is empty and torch.equal(imaging.with_even_contrast(blank), blank)

@@ -86,7 +86,7 @@ def attack(
         "name": name,
         "preset": data,
         "steps": few if request.is_small else 400,
-        **({"together": 0.0} if name == "dlf" else {}),
+        **({"together": 0.0, "even_contrast": False} if name == "dlf" else {}),
         "grants": list(grants),
         "controls": ["held-out"],
         "targets": attacked(data, request),

@@ -9,9 +9,7 @@ out instead:
        pixels), without a prior over epochs.
     3. Minimise by Adam at half of DLF's learning rate. Gradients are noisy, since the order changes, so the result is
        a moving mean of the iterates.
-    4. Where most reconstructed pixels of grey images lie at one end of their range, that end is a plain background:
-       noise is taken off it, and the strokes of every image are scaled to the same contrast, which an update leaves
-       open (a pale image with a larger weight explains it nearly as well).
+    4. Even the contrast of grey images on a plain background, as `dlf` does by default.
 
 With `restarts` the first stage starts several times and is chosen by its own loss. Where the client takes a single
 step there is no order, and this is plain inversion. Settings were chosen on writers of FEMNIST that no table reports.
@@ -29,7 +27,16 @@ from torch import Tensor
 from fedxray.adversary.view import View
 from fedxray.attacks.base import Context
 from fedxray.attacks.inversion import problem
-from fedxray.attacks.inversion.dlf import DlfFamily, Objective, Simulation, method_of, numbers_of, objective
+from fedxray.attacks.inversion.dlf import (
+    EVEN_CONTRAST,
+    DlfFamily,
+    Objective,
+    Simulation,
+    evened,
+    method_of,
+    numbers_of,
+    objective,
+)
 from fedxray.attacks.inversion.surrogate import Surrogate
 from fedxray.data.dataset import Space
 from fedxray.optim import MOST_RATE, Changing, Outcome, minimise
@@ -38,9 +45,6 @@ from fedxray.settings import setting
 
 MEAN = "mean"  # of the iterates
 SLOWER = 0.5  # share of DLF's learning rate
-NEAR = 0.1  # of an end of the range of pixels: background, or noise on it
-PLAIN = 0.7  # least share of pixels near one end that makes it a background
-STRONGEST, CONTRAST, MOST = 0.99, 0.85, 3.0  # quantile of strokes, its value after scaling, largest factor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,16 +66,11 @@ class DlfRedrawn(DlfFamily):
     averaging: float = setting(
         0.05, "Weight of the newest iterate in the moving mean; 1 returns the last iterate.", above=0, most=1
     )
-    even_contrast: bool = setting(
-        True, "Whether grey images on a plain background are freed of noise there and brought to one contrast."
-    )
+    even_contrast: bool = setting(True, EVEN_CONTRAST)
 
     def one_set(self, images: Tensor, space: Space) -> Tensor:
         """Return the images, on a plain background with even contrast unless set otherwise."""
-        only = images[0]
-        if not self.even_contrast or only.shape[1] != 1:
-            return only
-        return space.from_pixels(with_even_contrast(space.to_pixels(only))).to(only)
+        return evened(images[0], space) if self.even_contrast else images[0]
 
     def loss(self, view: View, context: Context, simulated: Simulation) -> Objective:
         """Return the loss, with other batches in every step."""
@@ -112,20 +111,3 @@ class DlfRedrawn(DlfFamily):
     def _averaged(self, point: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the point with its moving mean brought up to date."""
         return point | {MEAN: torch.lerp(point[MEAN], point["inputs"], self.averaging)}
-
-
-def with_even_contrast(pixels: Tensor) -> Tensor:
-    """Return pixels [n, 1, h, w] of images on a plain background with its noise removed and strokes of equal contrast.
-
-    Images without a plain background at one end of the range 0..1 are returned unchanged.
-    """
-    for background in (0.0, 1.0):
-        ink = (pixels.clamp(0, 1) - background).abs()
-        if not ink.numel() or float((ink < NEAR).float().mean()) < PLAIN:
-            continue
-        ink = (ink - NEAR).clamp_min(0)
-        flat = ink.flatten(1)
-        strongest = flat.kthvalue(max(1, round(STRONGEST * flat.shape[1])), dim=1).values  # [n]
-        factor = (CONTRAST / strongest.clamp_min(1e-9)).clamp(1 / MOST, MOST)
-        return (background - ink * factor[:, None, None, None]).abs().clamp(0, 1)
-    return pixels

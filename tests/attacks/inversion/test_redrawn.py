@@ -12,11 +12,12 @@ from torch import Tensor
 from fedxray.adversary.view import View
 from fedxray.attacks.evidence import Evidence
 from fedxray.attacks.inversion.dlf import Dlf, Objective, simulation, what_is_known
-from fedxray.attacks.inversion.redrawn import DlfRedrawn, with_even_contrast
+from fedxray.attacks.inversion.redrawn import DlfRedrawn
 from fedxray.attacks.inversion.surrogate import Surrogate
 from fedxray.data.dataset import Space
 from fedxray.errors import BadInput
 from fedxray.federation.recipe import Recipe, Schedule
+from fedxray.imaging import with_even_contrast
 from fedxray.seeds import fork
 from tests.attacks.inversion.clients import plain_update
 from tests.attacks.inversion.dlf_views import client_view, context, smooth_net
@@ -109,43 +110,12 @@ def test_an_update_that_is_not_finite_is_an_outcome() -> None:
     assert evidence.status == "diverged" and evidence.facts["first_stage"] == "diverged"
 
 
-def strokes(background: float, depth: float, noise: float = 0.0) -> Tensor:
-    """Two 10 x 10 images with a stroke of 10 pixels, the second half as deep; the first pixels of each are noisy."""
-    ink = torch.zeros(2, 1, 10, 10)
-    ink[0, 0, 5], ink[1, 0, :, 3] = depth, depth / 2
-    ink[:, 0, 0, 0] = noise
-    return (background - ink).abs()
-
-
-@pytest.mark.parametrize("background", [0.0, 1.0])
-def test_strokes_on_a_plain_background_get_one_contrast_and_lose_the_noise(background: float) -> None:
-    expected = strokes(background, 0.85)
-    expected[1] = (background - 2 * (background - expected[1]).abs()).abs()  # of the same depth as the first
-    for depth in (0.8, 0.9):
-        evened = with_even_contrast(strokes(background, depth, noise=0.08))
-        assert torch.allclose(evened, expected, atol=1e-6)
-
-
-def test_contrast_is_what_a_loop_over_pixels_gives() -> None:
-    pixels = (1 - 0.9 * torch.rand(3, 1, 9, 9, generator=fork(0, "ink")) ** 12).double()
-    assert float((pixels > 0.9).double().mean()) > 0.7
-    for image, evened in zip(pixels, with_even_contrast(pixels), strict=True):
-        ink = [max(0.0, 1 - value - 0.1) for value in image.flatten().tolist()]
-        factor = min(3.0, max(1 / 3, 0.85 / sorted(ink)[round(0.99 * 81) - 1]))
-        assert evened.flatten().tolist() == pytest.approx([1 - min(1.0, factor * value) for value in ink])
-
-
-def test_images_without_a_plain_background_keep_their_contrast() -> None:
-    photos = torch.rand(4, 1, 8, 8, generator=fork(0, "photos")) * 1.4 - 0.2
-    assert with_even_contrast(photos) is photos
-    empty, blank = torch.zeros(0, 1, 8, 8), torch.ones(2, 1, 8, 8)
-    assert with_even_contrast(empty) is empty and torch.equal(with_even_contrast(blank), blank)
-
-
 def test_even_contrast_changes_grey_images_alone_and_can_be_left_out() -> None:
     space = Space(kind="image", shape=(1, 10, 10), target="classification")
-    drawn = strokes(1.0, 0.5)[None]
-    assert torch.equal(DlfRedrawn(even_contrast=False).one_set(drawn, space), drawn[0])
-    assert torch.equal(DlfRedrawn().one_set(drawn, space), with_even_contrast(drawn[0]))
+    drawn = torch.ones(1, 2, 1, 10, 10)
+    drawn[0, :, 0, 5] = 0.5
     colour = drawn.expand(1, 2, 3, 10, 10)
-    assert torch.equal(DlfRedrawn().one_set(colour, space), colour[0])
+    for attack in (DlfRedrawn, Dlf):
+        assert torch.equal(attack(even_contrast=False).one_set(drawn, space), drawn[0])
+        assert torch.equal(attack().one_set(drawn, space), with_even_contrast(drawn[0]))
+        assert torch.equal(attack().one_set(colour, space), colour[0])
