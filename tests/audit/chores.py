@@ -83,6 +83,26 @@ def kill_parent(argument: Mapping[str, Any]) -> None:
     note(argument)
 
 
+def interrupt(argument: Mapping[str, Any]) -> None:
+    """Send Ctrl-C to this process and, with `parent`, to the one that forked it."""
+    for pid in [os.getpid(), *([os.getppid()] if argument["parent"] else [])]:
+        os.kill(pid, signal.SIGINT)
+    tries = Path(argument["folder"], f"{argument['name']}.tries")
+    tries.write_text(f"{tries.read_text() if tries.exists() else ''}{os.getppid()} ")
+    note(argument)
+
+
+def leave_a_process(argument: Mapping[str, Any]) -> None:
+    """End without a word; a forked process lives on and holds all that was open, until it is killed."""
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        signal.pause()
+    with Path(argument["folder"], f"{argument['name']}.left").open("a") as left:
+        left.write(f"{pid}\n")
+    os._exit(7)
+
+
 def speak(argument: Mapping[str, Any]) -> None:
     """Print to both streams, and write down a variable and a draw without a seed."""
     import numpy as np

@@ -221,19 +221,23 @@ class StoredAnswers(Answers):
         self.seen = f"{case.id} {self.seen}" if alone else self.seen
         self.rounds = list(view.indexed.rounds), sorted(model.round for model in view.globals)
         self.seats = tuple(own.client for own in view.own)
+        self.missing: dict[tuple[int, int, str], str] = {}  # keys of answers that are being computed
 
     def load(self, attack: Attack, view: View, origin: str = "") -> Evidence | None:
         """Return the stored answer, None where there is none."""
-        stored = self.store.load_evidence(self._key(attack, view, origin))
+        key = self._key(attack, view, origin)
+        stored = self.store.load_evidence(key)
         if stored is None:
             if self.stored_only:
                 raise NotStored("this answer has not been computed yet")
+            self.missing[id(attack), id(view), origin] = key
             return None
         return evidence_of(*stored)
 
     def save(self, attack: Attack, view: View, evidence: Evidence, origin: str = "") -> None:
-        """Store an answer."""
-        self.store.save_evidence(self._key(attack, view, origin), evidence.tensors, plain_facts(evidence))
+        """Store the answer that `load` has not found."""
+        key = self.missing.pop((id(attack), id(view), origin))
+        self.store.save_evidence(key, evidence.tensors, plain_facts(evidence))
 
     def __call__(self, attack: Attack, view: View, run: Callable[[], Evidence]) -> Evidence:
         """Return the stored answer of an inner attack, or compute and store it.

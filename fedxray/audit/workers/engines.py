@@ -272,6 +272,8 @@ class Worker:
     def finished(self) -> bool:
         """Return whether the task is done, False where the process died on it; its error is raised here."""
         try:
+            if not self.pipe.poll():  # dead, and not closed: see `_ready`
+                return False
             answer = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             return False
@@ -401,6 +403,7 @@ def start_worker(serve: Callable[..., None], *arguments: Any) -> Worker:
 
 def serve_tasks(pipe: Connection) -> None:
     """Run tasks from the pipe until it is closed, and answer each with None or its error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # started in a thread it has not inherited that
     threading.Thread(target=follow_parent, daemon=True).start()
     shared: Shared = ()
     while True:
@@ -438,7 +441,8 @@ def _ready(workers: list[Worker]) -> list[Worker]:
     ready = wait(signs, POLL_INTERVAL)
     for worker in workers:
         worker.sample_memory()
-    return [worker for worker in workers if worker.pipe in ready or worker.process.sentinel in ready]
+    # A process that a dead worker has started may hold its ends of the pipe and of a spawned one's sentinel.
+    return [worker for worker in workers if worker.pipe in ready or not worker.process.is_alive()]
 
 
 def signal_name(number: int) -> str:

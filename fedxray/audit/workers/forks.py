@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, wait
 FORK = b"f"  # the order to the server
 NUMBER = struct.Struct("!i")  # its answers about a worker: the process id, later the exit code
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl.h
+MAIN_FILE = "init_main_from_path"  # of multiprocessing: the file of the main module
 OURS = "fedxray."  # modules that the server may import
 GRACE = 5.0  # seconds that the server may take to report a killed worker; code of the user's may have stopped it
 
@@ -126,6 +127,8 @@ class Forked:
 def introduction() -> tuple[dict[str, str], dict[str, object]]:
     """Return what a forked worker takes over: the environment, and what multiprocessing gives a spawned process."""
     preparation = spawn.get_preparation_data("ForkedWorker")
+    if not os.path.isfile(preparation.get(MAIN_FILE, "")):  # a program read from the standard input has none
+        preparation.pop(MAIN_FILE, None)
     return dict(os.environ), preparation | {"authkey": bytes(preparation["authkey"])}
 
 
@@ -134,6 +137,7 @@ def introduction() -> tuple[dict[str, str], dict[str, object]]:
 
 def serve(handle: int, function: str) -> None:
     """Import what the function needs, then fork a worker for every order until the audit's end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # started in a thread it has not inherited that
     from fedxray.audit.workers.engines import importing, serve_tasks
     from fedxray.lookup import load
 

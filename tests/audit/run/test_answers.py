@@ -63,6 +63,19 @@ def answers(store: Store, case: Case, view: View, attack: Attack) -> tuple[Evide
     return again, len(asked)
 
 
+def test_what_was_granted_is_spelled_once_for_an_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    spelled, real = [], execute.knowledge_of
+
+    def counted(attack: Attack, grants: Grants) -> Grants:
+        spelled.append(attack)
+        return real(attack, grants)
+
+    monkeypatch.setattr(execute, "knowledge_of", counted)
+    _, _, cases = planned()
+    assert answers(store, cases[0], view_with(linear([[1.0]]), table(1)), MembershipLoss())[1] == 1
+    assert len(spelled) == 2, "once where it was computed, once where it was stored"
+
+
 def test_the_same_question_is_computed_once_and_another_anew(store: Store) -> None:
     _, _, cases = planned(defence=[{"name": "none"}, {"name": "gaussian-noise", "scale": 1.0}], seeds=[0, 1])
     none = next(case for case in cases if case.defence == "none")

@@ -133,6 +133,35 @@ def without_memory(reason: str) -> str:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system tells nobody's memory")
+@pytest.mark.parametrize("forking", [False, pytest.param(True, marks=forked_workers)])
+def test_a_dead_worker_is_not_waited_for_where_a_process_of_its_own_lives_on(tmp_path: Path, forking: bool) -> None:
+    failures: list[Any] = []
+    with Processes(1, forking=forking) as engine:
+        tasks, left = [task(tmp_path, "leave_a_process", "a")], tmp_path / "a.left"
+        work = threading.Thread(target=lambda: failures.extend(engine.run(tasks, ProgressLog())))
+        work.start()
+        work.join(60)
+        waits = work.is_alive()
+        while work.is_alive() or left.exists():
+            for pid in left.read_text().split() if left.exists() else []:
+                os.kill(int(pid), signal.SIGKILL)
+            left.unlink(missing_ok=True)
+            work.join(0.5)
+    assert not waits and [without_memory(failure.reason) for failure in failures] == [
+        "its process ended with code 7, also when tried again alone"
+    ]
+
+
+@pytest.mark.parametrize("forking", [False, pytest.param(True, marks=forked_workers)])
+def test_workers_started_in_a_thread_ignore_ctrl_c_too(tmp_path: Path, forking: bool) -> None:
+    interrupt = task(tmp_path, "interrupt", "a", parent=forking)
+    with Processes(1, forking=forking) as engine:
+        work = threading.Thread(target=engine.run, args=([interrupt], ProgressLog()))
+        work.start()
+        work.join()
+    assert len((tmp_path / "a.tries").read_text().split()) == 1, "no second try"
+
+
 def test_a_task_that_dies_of_its_memory_is_given_up_with_the_peak(tmp_path: Path) -> None:
     with Processes(1) as engine:
         failures = engine.run([task(tmp_path, "swell", "a", megabytes=300)], ProgressLog())
@@ -301,6 +330,14 @@ def test_a_script_without_a_guard_starts_no_endless_workers(tmp_path: Path, fork
     ended = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=300)
     assert "its process ended with code 1, also when tried again alone" in without_memory(ended.stdout)
     assert "if __name__ == '__main__':" in ended.stderr and not (tmp_path / "a.txt").exists()
+
+
+@forked_workers
+def test_a_program_from_the_standard_input_can_have_workers(tmp_path: Path) -> None:
+    surroundings = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
+    command = [sys.executable, "-", str(tmp_path), "True"]
+    subprocess.run(command, env=surroundings, input=UNGUARDED, text=True, check=True, timeout=300)
+    assert (tmp_path / "a.txt").exists()
 
 
 def wait_for(file: Path) -> str:
