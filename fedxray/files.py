@@ -201,6 +201,14 @@ def parse_toml(content: bytes) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+def table_lines(content: bytes, name: str) -> list[int]:
+    """The lines, counted from 1, at which the tables `[[name]]` of a TOML text begin, in their order."""
+    # Strings keep their line breaks, so that what they hold is no table and the lines after them keep their numbers.
+    bare = _QUOTED.sub(lambda match: "\n" * match[0].count("\n"), content.decode("utf-8", "replace"))
+    header = re.compile(rf"[ \t]*\[\[[ \t]*{re.escape(name)}[ \t]*\]\][ \t\r]*")
+    return [number for number, line in enumerate(bare.split("\n"), 1) if header.fullmatch(line)]
+
+
 # Kill points: numbered places at which a test kills the process, to prove that an audit survives it
 
 VARIABLE = "FEDXRAY_FAULT"  # the number of the point that kills; unset outside tests

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedxray.errors import BadInput
-from fedxray.files import NoSpaceError, parse_json, read_json, read_object, room_for, write_whole
+from fedxray.files import NoSpaceError, parse_json, read_json, read_object, room_for, table_lines, write_whole
 
 
 def test_no_space_left_is_reported_plainly() -> None:
@@ -79,3 +79,24 @@ def test_absent_large_and_other_files_are_refused(tmp_path: Path) -> None:
         read_object(path)
     path.write_bytes(b'{"a": 1}')
     assert read_object(path) == {"a": 1}
+
+
+def test_the_lines_of_tables_are_those_of_their_headers_and_not_of_texts() -> None:
+    lines = [
+        "name = \'\'\'",
+        "[[gate]]",
+        "\'\'\'  # [[gate]]",
+        "[[gate]]",
+        'attack = "[[gate]]"',
+        "  [[ gate ]]\r",
+        "note = 'it is' # \"",
+        "[[gates]]",
+        "[[attack]]",
+        "[gate.more]",
+        'text = \"\"\"',
+        '[[gate]]\"\"\"',
+        "[[gate]] # the third",
+    ]
+    plan = "\n".join(lines).encode()
+    assert table_lines(plan, "gate") == [4, 6, 13] and table_lines(plan, "attack") == [9]
+    assert table_lines(b"\xff", "gate") == table_lines(b"gate = [{ limit = 0.1 }]", "gate") == []

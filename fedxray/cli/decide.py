@@ -50,14 +50,15 @@ def gate_lines(judged: list[Judged]) -> list[str]:
 
 
 def _write(junit: Path | None, sarif: Path | None, judged: list[Judged], folder: Path, policy: Path | None) -> None:
-    from fedxray.files import write_whole
+    from fedxray.files import table_lines, write_whole
     from fedxray.report import ci
 
     if junit is not None:
         write_whole(junit, ci.junit(judged, folder.resolve().name), "JUnit")
     if sarif is not None:
         source = policy if policy is not None else folder / "plan.toml"
-        write_whole(sarif, ci.sarif(judged, _uri(source)), "SARIF")
+        lines = table_lines(source.read_bytes(), "gate") if source.is_file() else []
+        write_whole(sarif, ci.sarif(judged, _uri(source), lines), "SARIF")
 
 
 def _uri(path: Path) -> str:

@@ -91,8 +91,8 @@ def margin_of(margin: float, metric: str | None) -> str:
     """Return a margin, the smallest gain that counts, without trailing digits."""
     base = base_metric(metric or "")
     if base in SHARES:
-        return f"{100 * margin:.3g}{GLUE}points"
-    return f"{margin:.3g}" + (GLUE + UNITS[base] if base in UNITS else "")
+        return _signed(f"{100 * margin:.3g}", sign=False) + GLUE + "points"
+    return _signed(f"{margin:.3g}", sign=False) + (GLUE + UNITS[base] if base in UNITS else "")
 
 
 def amount(size: float, metric: str | None) -> str:

@@ -270,7 +270,7 @@ def _subgroups(document: Mapping[str, Any]) -> list[str]:
             worst = (min if units.is_down(row["metric"]) else max)(average, key=lambda name: average[name])
             parts = (row["attack"], words.defence_words(row["defence"]), words.aware_words(row))
             whose = ", ".join(part for part in parts if part)
-            texts.append(f"{whose}: class {worst} ({units.value(average[worst], row['metric'])})")
+            texts.append(f"{whose}: {words.class_words(worst)} ({units.value(average[worst], row['metric'])})")
     return texts[:MOST_EXPOSED]
 
 

@@ -42,8 +42,11 @@ def junit(judged: Sequence[Judged], suite: str) -> bytes:
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
-def sarif(judged: Sequence[Judged], uri: str) -> bytes:
-    """Return one result per limit, located at `uri`: an error where it failed, a warning where inconclusive."""
+def sarif(judged: Sequence[Judged], uri: str, lines: Sequence[int] = ()) -> bytes:
+    """Return one result per limit, located at `uri`: an error where it failed, a warning where inconclusive.
+
+    `lines` are those of the limits in the file at `uri`; where their number is another one, no line is stated.
+    """
     rules = list(dict.fromkeys((limit.attack, limit.metric) for limit in judged))
     driver = {
         "name": "fedxray",
@@ -56,12 +59,20 @@ def sarif(judged: Sequence[Judged], uri: str) -> bytes:
             for attack, metric in rules
         ],
     }
-    run = {"tool": {"driver": driver}, "results": [_result(limit, rules, uri) for limit in judged]}
+    places = [_place(uri, line) for line in lines] if len(lines) == len(judged) else [_place(uri)] * len(judged)
+    found = [_result(limit, rules, place) for limit, place in zip(judged, places, strict=True)]
+    run = {"tool": {"driver": driver}, "results": found}
     log = {"$schema": SARIF, "version": "2.1.0", "runs": [run]}
     return (json.dumps(log, indent=1) + "\n").encode("ascii")
 
 
-def _result(limit: Judged, rules: Sequence[tuple[str, str]], uri: str) -> dict[str, object]:
+def _place(uri: str, line: int | None = None) -> dict[str, object]:
+    """Return a location in a file, with its line where that is known."""
+    region = {} if line is None else {"region": {"startLine": line}}
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, **region}}
+
+
+def _result(limit: Judged, rules: Sequence[tuple[str, str]], place: dict[str, object]) -> dict[str, object]:
     kind, level = LEVELS[limit.outcome]
     text = f"{limit.outcome}: {limit.title}. Measured: {measured(limit)}: {limit.reason}"
     # Independent of how sentences write numbers, so that the same limit keeps its history.
@@ -74,7 +85,7 @@ def _result(limit: Judged, rules: Sequence[tuple[str, str]], uri: str) -> dict[s
         "kind": kind,
         "level": level,
         "message": {"text": _plain(text)},
-        "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}}],
+        "locations": [place],
         "partialFingerprints": {"fedxrayGate/v1": fingerprint},
         "properties": {
             "outcome": limit.outcome,

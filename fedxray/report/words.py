@@ -268,6 +268,11 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in runs) or "none"
 
 
+def class_words(name: str) -> str:
+    """Return the name of a class with that word, once: "class 1" for "1", for "class 1" and "Class 1" what they are."""
+    return name if name.casefold().startswith("class") else f"class {name}"
+
+
 def quoted(name: str) -> str:
     """Return a name of the reader's own, such as a column, in quotation marks."""
     return f"\N{LEFT DOUBLE QUOTATION MARK}{name}\N{RIGHT DOUBLE QUOTATION MARK}"

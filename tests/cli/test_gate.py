@@ -66,8 +66,10 @@ def test_the_exit_code_is_the_outcome(
     root = ElementTree.parse(folder.parent / "gate.xml").getroot()
     assert int(root.get("failures", "")) == (code == 1) and int(root.get("errors", "")) == (code == 3)
     result = json.loads((folder.parent / "gate.sarif").read_bytes())["runs"][0]["results"][0]
-    place = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-    assert place == "policy.toml" and result["level"] == {0: "none", 1: "error", 3: "warning"}[code]
+    place = result["locations"][0]["physicalLocation"]
+    line = 1 + LIMIT.splitlines().index("[[gate]]")
+    assert place == {"artifactLocation": {"uri": "policy.toml"}, "region": {"startLine": line}}
+    assert result["level"] == {0: "none", 1: "error", 3: "warning"}[code]
 
 
 def test_without_limits_or_with_a_wrong_one_it_is_usage(

@@ -94,7 +94,7 @@ def test_subgroups_of_attackers_who_know_the_defence_and_who_do_not_are_kept_apa
         {**first, "defence": "quantise", "aware": aware, "by_class": {metric: {
             name: {"mean": mean, "n": 4} for name, mean in means.items()
         }}}
-        for aware, means in ((True, {"0": 0.9, "1": 0.5}), (False, {"0": 0.5, "1": 0.7}))
+        for aware, means in ((True, {"0": 0.9, "1": 0.5}), (False, {"0": 0.5, "class 1": 0.7}))
     ]  # fmt: skip
     subgroups = privacy_card(document, tmp_path)["subgroups"]
     assert len(subgroups) == 2

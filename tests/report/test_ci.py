@@ -70,7 +70,16 @@ def test_sarif_has_what_its_standard_asks_for() -> None:
     for one in run["results"]:
         assert run["tool"]["driver"]["rules"][one["ruleIndex"]]["id"] == one["ruleId"]
         place = one["locations"][0]["physicalLocation"]
-        assert place["artifactLocation"]["uri"] == "out/plan.toml" and place["region"]["startLine"] == 1
+        assert place == {"artifactLocation": {"uri": "out/plan.toml"}}
+
+
+def test_a_result_has_the_line_of_its_limit_where_that_is_known() -> None:
+    made = [PASSED, FAILED, OPEN]
+    places = [
+        [one["locations"][0]["physicalLocation"].get("region") for one in json.loads(log)["runs"][0]["results"]]
+        for log in (sarif(made, "plan.toml", [4, 9, 20]), sarif(made, "plan.toml", [4, 9]))
+    ]
+    assert places == [[{"startLine": 4}, {"startLine": 9}, {"startLine": 20}], [None] * 3]
 
 
 def closed(required: list[str], **properties: Any) -> dict[str, Any]:
@@ -113,7 +122,8 @@ LOG = closed(
 @pytest.mark.parametrize("name", ["inverting-gradients", MARKUP])
 def test_sarif_fits_the_schema_of_its_standard(name: str) -> None:
     made = [replace(one, attack=name, defence=name) for one in (PASSED, FAILED, OPEN)]
-    jsonschema.validate(json.loads(sarif(made, "out/plan.toml")), LOG)
+    for lines in ([], [1, 2, 3]):
+        jsonschema.validate(json.loads(sarif(made, "out/plan.toml", lines)), LOG)
     for broken in ({"runs": []}, {"version": "2.1.0", "runs": [{}]}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(broken, LOG)

@@ -70,6 +70,8 @@ def test_charts_end_where_the_table_says() -> None:
 def test_numbers_of_limits_are_points_for_gains_and_percent_for_scores() -> None:
     assert units.gated(0.05, "accuracy_over_floor") == f"5{G}points"
     assert units.gated(0.95, "accuracy") == f"95{G}%"
+    assert units.gated(-0.05, "accuracy_over_floor") == f"\N{MINUS SIGN}5{G}points"
+    assert units.gated(-0.3, "auc_over_floor") == "\N{MINUS SIGN}0.3" and units.gated(-0.0, "auc_over_floor") == "0"
     assert units.gated(0.6, "auc") == "0.6" and units.gated(None, "auc") == "unknown"
 
 
