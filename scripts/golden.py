@@ -177,11 +177,12 @@ def environment() -> dict[str, str]:
 
     processor = Path("/proc/cpuinfo")
     lines = processor.read_text().splitlines() if processor.is_file() else []
-    vendors = [line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")]
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     return {
         "system": platform.system(),
         "machine": platform.machine(),
-        "vendor": vendors[0] if vendors else "",
+        "vendor": facts.get("vendor_id", ""),
+        "family": facts.get("cpu family", ""),  # BLAS chooses its routines by it, and they round differently
         "vector_instructions": torch.backends.cpu.get_cpu_capability(),
         "python": ".".join(platform.python_version_tuple()[:2]),
         **{name: version(name) for name in LIBRARIES},
