@@ -12,7 +12,9 @@ model is confident of another class, so that little happens; by default we minim
 attacker can see to reach several times the confidence. Fredrikson's stopping rules are left out, since steps are
 cheap; all classes are optimised in parallel, and the images kept are those with the lowest total cost. Driouich et al.
 give step sizes (1e-3 or 1e-4) without a number of steps or a start; we take Fredrikson's step size and start from
-mid-grey. `total_variation` adds the smoothness of later work; the papers have none.
+mid-grey. A step that is too small for a network leaves the images grey, which the attacker sees by its own cost;
+`rates` are tried in addition, and the images of lowest cost are kept. `total_variation` adds the smoothness of later
+work; the papers have none.
 """
 
 from __future__ import annotations
@@ -65,6 +67,9 @@ class ModelInversion(ClassImages):
         0.0, "Weight of the total variation penalty; larger values give smoother images.", least=0
     )
     shade: float = setting(0.5, "Grey of the initial image: 0 is black, 1 white.", least=0, most=1)
+    rates: tuple[float, ...] = setting(
+        (), "Further learning rates to try; the images of lowest cost are kept.", above=0, most=MOST_RATE, later=True
+    )
 
     def needs(self) -> tuple[Need, ...]:
         """List images with classes, and the needs of the attack on the model."""
@@ -85,12 +90,23 @@ class ModelInversion(ClassImages):
             # A sum, so that every image takes its own steps whatever the number of classes.
             return each.sum() + classes * self.total_variation * total_variation(point["inputs"])
 
-        method, project = Sgd(steps=self.steps, lr=self.learning_rate), into_the_box(view, like)
-        end = minimise(cost, {"inputs": start}, method, report=context.report, project=project, what=self.name)
+        rates, project = (self.learning_rate, *self.rates), into_the_box(view, like)
+        ends = [
+            minimise(
+                cost,
+                {"inputs": start},
+                Sgd(steps=self.steps, lr=rate),
+                report=context.report,
+                project=project,
+                what=self.name,
+            )
+            for rate in rates
+        ]
+        rate, end = min(zip(rates, ends, strict=True), key=lambda tried: tried[1].best_loss)
         best = end.best["inputs"]
         with torch.no_grad():
             sure = log_probabilities(network, params, buffers, best, labels).exp()
-        facts = {"confidence": float(sure.mean()), "cost": end.best_loss / classes}
+        facts = {"confidence": float(sure.mean()), "cost": end.best_loss / classes, "lr": rate}
         return of_class_images(best, labels, status=end.status, reason=end.reason, curve=end.curve, facts=facts)
 
 

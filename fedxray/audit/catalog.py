@@ -33,7 +33,6 @@ ATTACKS: dict[str, str] = {
     "local-model-linear": "fedxray.attacks.local_model.linear:LocalModelLinear",
     "local-model-linear-forward": "fedxray.attacks.local_model.linear:LocalModelLinearForward",
     "local-model-heuristic": "fedxray.attacks.local_model.heuristic:LocalModelHeuristic",
-    "local-model-heuristic-preset": "fedxray.attacks.local_model.heuristic_preset:LocalModelHeuristicPreset",
     "local-model-extrapolate": "fedxray.attacks.local_model.baselines:LocalModelExtrapolate",
     "local-model-active": "fedxray.attacks.local_model.active:LocalModelActive",
     "local-model-send-back": "fedxray.attacks.local_model.active:LocalModelSendBack",

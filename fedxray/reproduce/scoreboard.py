@@ -535,6 +535,14 @@ CLAIMS: tuple[Claim, ...] = (
         only=("aia-heuristic",),
         expects=tuple((left, right, "same") for left, right, _ in LESS_RECORDS_ABOVE),
     ),
+    Claim(
+        paper="lmra",
+        place="Figure 2, order",
+        says="With many records attributes from the reconstructed model are above those from gradients.",
+        by="lmra-dataset-size",
+        rows=tuple(right for _, right, _ in LESS_RECORDS_ABOVE),
+        expects=(("aia-heuristic", "aia-gradients", "above"),),
+    ),
     *(
         Claim(
             paper="lmra",

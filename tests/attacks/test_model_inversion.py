@@ -111,3 +111,13 @@ def test_what_it_cannot_do_is_refused() -> None:
 def test_settings_that_cannot_be_meant(setting: str, value: object) -> None:
     with pytest.raises(BadInput):
         ModelInversion(**{setting: value})  # type: ignore[arg-type]
+
+
+def test_of_several_rates_the_images_of_lowest_cost_are_kept() -> None:
+    """The rate is chosen by the attack's own cost, and each search is that of its rate alone."""
+    model = network()
+    alone = {rate: inverted(ModelInversion(steps=20, learning_rate=rate), model) for rate in (1e-3, 0.1, 5.0)}
+    tried = inverted(ModelInversion(steps=20, learning_rate=1e-3, rates=(0.1, 5.0)), model)
+    best = min(alone, key=lambda rate: alone[rate].facts["cost"])
+    assert tried.facts["lr"] == best != 1e-3
+    assert torch.equal(tried.tensors["inputs"], alone[best].tensors["inputs"])

@@ -9,7 +9,7 @@ Where we differ, but for "raw": models and changes are centred and scaled by one
 paper's up to a factor; both stages run Adam (follow-update: plain steps) and keep the point with the lowest loss, which
 the paper leaves open. A hundred messages leave most directions of a large model undetermined; `restrict = "span"`
 therefore seeks among the affine combinations of the models that were sent. One setting serves all clients; the paper
-has others client by client (`local-model-heuristic-preset`) and does not state how they were chosen.
+has others client by client (Tables 5 to 8) and does not state how they were chosen.
 
 The network is kept in coordinates: a regressor from all parameters to all parameters has a first layer
 [units, parameters] and a last layer [parameters, units]. On n messages only its action between two spaces of at most

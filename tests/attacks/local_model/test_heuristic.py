@@ -19,7 +19,6 @@ from fedxray.attacks.local_model.heuristic import (
     raw_network,
     span_of,
 )
-from fedxray.attacks.local_model.heuristic_preset import LocalModelHeuristicPreset, paper_settings
 from fedxray.attacks.local_model.linear import LocalModelLinearForward
 from fedxray.attacks.local_model.messages import Messages, messages_of_target
 from fedxray.data.dataset import Space
@@ -199,7 +198,7 @@ def test_refuses_words_that_it_does_not_know(name: str) -> None:
         LocalModelHeuristic(**{name: "other"})  # type: ignore[arg-type]
 
 
-def direct(attack: LocalModelHeuristic | LocalModelHeuristicPreset, view: View) -> Tensor:
+def direct(attack: LocalModelHeuristic, view: View) -> Tensor:
     """The answer on draws that do not depend on the attack's name and settings."""
     context = Context(generator=fork(3), root=fork(3), memo=lambda _, __, make: make(), report=silent)
     return attack.attack(view, context).tensors["param:weight"][0]
@@ -251,18 +250,3 @@ def test_raw_is_the_algorithm_to_the_letter() -> None:
 def test_raw_within_the_span_is_refused() -> None:
     with pytest.raises(BadInput, match="restrict"):
         LocalModelHeuristic(reading="raw", restrict="span")
-
-
-def test_presets_are_the_paper_s_tables() -> None:
-    assert paper_settings("adult", 6) == {"hidden": (32, 32), "fit_lr": 1e-4, "steps": 100, "lr": 0.01}
-    assert paper_settings("leaf", 5)["fit_lr"] == 1e-3
-    assert paper_settings("flights", 9) == {"hidden": (64, 64), "fit_lr": 1e-6, "steps": 6000, "lr": 1e-3}
-    assert paper_settings("att-faces", 23) == paper_settings("att-faces", 3)
-
-
-@pytest.mark.parametrize("reading", ["norm-descent", "raw"])
-def test_a_preset_runs_the_heuristic_with_its_settings(reading: Literal["norm-descent", "raw"]) -> None:
-    view, _ = made_view(6, 20, noise=0.1)
-    preset = LocalModelHeuristicPreset(data="adult", reading=reading, fit_steps=20)
-    plain = LocalModelHeuristic(reading=reading, fit_steps=20, **paper_settings("adult", 0))
-    assert torch.equal(direct(preset, view), direct(plain, view))
