@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -175,14 +174,28 @@ def overall(made: Sequence[Card]) -> tuple[str, str]:
     worst = min(made, key=lambda card: states.severity(card.row))
     if len(made) == 1:
         return worst.state, worst.headline
-    counts = Counter(_group(card.state) for card in made)
+    groups = grouped(made, lambda card: _group(card.state))
     first = _group(worst.state)
-    total = f"all {len(made)}" if counts[first] == len(made) else f"{counts[first]} of {len(made)}"
-    where, noun = ("under", "defences") if len({card.plan for card in made}) == 1 else ("in", "settings")
-    clauses = [f"{OVERALL.get(first, 'Not decided')} {where} {total} {noun}"]
-    others = [name for name in GROUPS if name != first and counts[name]]
-    clauses += [f"{COUNTED.get(name, name)} {where} {counts[name]}" for name in others]
+    runs = {states.here(card.row) for card in groups[first]}
+    clauses = [
+        f"{OVERALL.get(first, 'Not decided')}{runs.pop() if len(runs) == 1 else ''} {_where(groups[first], made)}"
+    ]
+    others = [name for name in GROUPS if name != first and name in groups]
+    clauses += [f"{COUNTED.get(name, name)} {_where(groups[name], made)}" for name in others]
     return worst.state, "; ".join(clauses) + "."
+
+
+def _where(chosen: Sequence[Card], made: Sequence[Card]) -> str:
+    """Return the defences of some cards in words; no defence is not counted as one."""
+    if len({card.plan for card in made}) > 1:
+        return (
+            f"in all {len(made)} settings" if len(chosen) == len(made) else f"in {len(chosen)} of {len(made)} settings"
+        )
+    names, total = [card.name for card in chosen if card.name != "none"], sum(card.name != "none" for card in made)
+    number = f"{len(names)} of {total}" if len(names) < total else "both" if total == 2 else f"all {total}"
+    under = f"under {names[0]}" if len(names) == 1 else f"under {number} defences"
+    without = len(names) < len(chosen)
+    return " and ".join((["without a defence"] if without else []) + ([under] if names else []))
 
 
 GROUPS = ("leaks", "suspected", "small", "trace", "not decided", "stopped", "no leak found")

@@ -55,7 +55,7 @@ def headline(row: Row) -> str:
     if row["state"] == "small":
         return f"It leaks a little in these runs; in others perhaps more than the margin of {size(row['margin'], row)}."
     if row["state"] == "leaks":
-        return f"It leaks{where}."
+        return f"It leaks{where or here(row)}."
     if row["state"] == "coarse" and row["seen"] is not None:
         return f"Not decided: {detected(row)} would have been detected."
     if row["state"] == "stopped" and row["upper"] is not None:
@@ -69,6 +69,12 @@ def headline(row: Row) -> str:
         "reversed": "Not decided: the attack answers the wrong way round.",
         "no leak found": "No leak found, by an attack that detects a planted one.",
     }.get(row["state"], "Not decided.")
+
+
+def here(row: Row) -> str:
+    """Return of which runs a leak is shown where its interval, which is for other runs, includes 0; else nothing."""
+    known = row["state"] == "leaks" and row["runs"] > 1 and row["low"] is not None
+    return f" in these {row['runs']} runs" if known and row["low"] <= 0 else ""
 
 
 def measured(row: Row, secret: str | None) -> str:

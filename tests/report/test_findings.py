@@ -105,27 +105,38 @@ def test_metrics_without_a_verdict_and_oracles_do_not_count() -> None:
         (["no leak found"], ("no leak found", "No leak found, by an attack that detects a planted one.")),
         (
             ["leaks", "no leak found", "open"],
-            ("leaks", "It leaks under 1 of 3 defences; not decided under 1; no leak found under 1."),
+            ("leaks", "It leaks without a defence; not decided under dp-sgd; no leak found under gaussian-noise."),
         ),
-        (["leaks", "leaks"], ("leaks", "It leaks under all 2 defences.")),
-        (["open", "coarse"], ("coarse", "Not decided under all 2 defences.")),
+        (["leaks", "leaks"], ("leaks", "It leaks without a defence and under gaussian-noise.")),
+        (["open", "coarse"], ("coarse", "Not decided without a defence and under gaussian-noise.")),
         (
             ["no leak found", "suspected"],
-            ("suspected", "A leak is suspected under 1 of 2 defences; no leak found under 1."),
+            ("suspected", "A leak is suspected under gaussian-noise; no leak found without a defence."),
         ),
         (
             ["no leak found", "trace", "blinded"],
             (
                 "trace",
-                "The messages reveal something (trace) under 1 of 3 defences; not decided under 1; no leak found "
-                "under 1.",
+                "The messages reveal something (trace) under gaussian-noise; not decided under dp-sgd; no leak found "
+                "without a defence.",
             ),
         ),
-        (["no leak found"] * 3, ("no leak found", "No leak found under all 3 defences.")),
+        (["leaks", "suspected", "suspected"], ("leaks", "It leaks without a defence; suspected under both defences.")),
+        (["no leak found"] * 3, ("no leak found", "No leak found without a defence and under both defences.")),
     ],
 )
 def test_the_worst_state_is_the_headline(kinds: list[str], wanted: tuple[str, str]) -> None:
     assert overall(cards(across(*kinds))) == wanted
+
+
+def test_a_leak_whose_interval_includes_0_is_one_of_these_runs() -> None:
+    assert overall(cards(across("leaks") | {"summary": [make_row(low=-0.089)]}))[1] == "It leaks in these 3 runs."
+    rows = [make_row(low=-0.089), make_row("no leak found", defence="dp-sgd", aware=True)]
+    headline = overall(cards(make_results(*rows)))[1]
+    assert headline == "It leaks in these 3 runs without a defence; no leak found under dp-sgd."
+    rows.append(make_row(defence="gaussian-noise", aware=True))
+    headline = overall(cards(make_results(*rows)))[1]
+    assert headline.startswith("It leaks without a defence and under gaussian-noise;"), "one is of other runs too"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ROWS if kind != "no leak found"])

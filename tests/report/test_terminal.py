@@ -33,7 +33,7 @@ def test_headline_then_a_line_per_primary_row_then_next_steps() -> None:
     document = make_results(*rows)
     document["cases"][0] |= {"status": "diverged", "scores": {}}
     lines = summary_lines(document)
-    assert lines[0].startswith("digits-pilot: It leaks under 1 of 2 defences; no leak found under 1. Largest: ")
+    assert lines[0].startswith("digits-pilot: It leaks without a defence; no leak found under dp-sgd. Largest: ")
     assert lines[1] == "1 of 90 cases failed: attribute-from-model: diverged. They never count as safety."
     title = f"  attribute-from-model (server), accuracy, margin 5{GLUE}points: "
     assert lines[2:4] == [
@@ -41,6 +41,15 @@ def test_headline_then_a_line_per_primary_row_then_next_steps() -> None:
         f"{title}dp-sgd, aware, 62.8{GLUE}%, 62.2{GLUE}%, +0.6 (−2.0 to 3.0), no leak found",
     ]
     assert lines[4:] == ["Next steps:", *(f"  - {step}" for step in next_steps(document, cards(document)))]
+
+
+def test_a_leak_whose_interval_includes_0_is_explained_under_its_table() -> None:
+    note = "In these 3 runs it is not luck (p = 0.009); the interval is for other runs."
+    document = make_results(make_row(low=-0.089))
+    assert note in printed(document).splitlines() and f"  {note}" in summary_lines(document)
+    rows = [make_row(low=-0.089), make_row("no leak found", defence="dp-sgd", aware=True)]
+    assert f"no defence: {note}" in printed(make_results(*rows)).splitlines()
+    assert "not luck" not in printed(make_results(make_row(low=0.01))).partition("Next steps")[0]
 
 
 @pytest.mark.parametrize("kind", ROWS)
