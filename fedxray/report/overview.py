@@ -50,6 +50,7 @@ class Card:
     facts: tuple[tuple[str, str], ...]  # term and text
     step: str
     command: str  # that carries the step out; empty where none does
+    first: str | None  # the defence whose own step comes before this one, if any
     others: tuple[tuple[str, str, str], ...]  # attack, its numbers, state
     row: Row
 
@@ -62,7 +63,7 @@ def cards(document: Document) -> list[Card]:
     made = []
     for (plan, name), own in groups.items():
         worst, *others = sorted(own, key=states.severity)
-        step, command = _step(document, worst, rows, columns.get(worst["attack"]))
+        step, command, first = _step(document, worst, rows, columns.get(worst["attack"]))
         card = Card(
             plan=plan,
             name=name,
@@ -75,6 +76,7 @@ def cards(document: Document) -> list[Card]:
             facts=(*_knows(document, worst), *_facts(worst)),
             step=step,
             command=command,
+            first=first,
             others=tuple((_attack(row), _numbers(row), row["state"]) for row in others),
             row=worst,
         )
@@ -271,10 +273,13 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     )
     of_rows = {_key(card.row): card for card in made}
     asked = [*(of_rows[_key(row)] for row in rows[:MOST_FINDINGS] if _key(row) in of_rows), *deciding]
+    by_name = {(card.plan, card.name): card for card in made}
+    asked = [one for card in asked for one in (card, by_name.get((card.plan, card.first or ""))) if one is not None]
     special = _steps_of([card for card in asked if card.step != states.NO_STEP], made)[:MOST_FINDINGS]
     general = [(step, "") for step in general_steps(document, made)]
-    failed = [(f"{outcome(document)} They never count as safety.", "")] if outcome(document) else []
-    chosen = [*failed, *special, *general][:MOST_STEPS] or [(states.NO_STEP, "")]
+    chosen = [*([(failed(document), "")] if failed(document) else []), *special, *general][:MOST_STEPS] or [
+        (states.NO_STEP, "")
+    ]
     return Answer(
         state=worst.state if worst else "open",
         text=text,
@@ -320,13 +325,12 @@ def outcome(document: Document) -> str:
     return failure_line(document["cases"]) or ""
 
 
+def failed(document: Document) -> str:
+    """Return what is to be known of cases that failed; empty where all ended."""
+    return f"{outcome(document)} They never count as safety." if outcome(document) else ""
+
+
 # Next steps
-
-
-def next_steps(document: Document, made: Sequence[Card]) -> list[str]:
-    """Return the step of every card that has one, its command on a line of its own, and the general steps."""
-    steps = [f"{text}\n{command}".strip() for text, command in _steps_of(made, made)]
-    return [*steps, *general_steps(document, made)]
 
 
 def _steps_of(chosen: Sequence[Card], made: Sequence[Card]) -> list[tuple[str, str]]:
@@ -341,14 +345,16 @@ def _steps_of(chosen: Sequence[Card], made: Sequence[Card]) -> list[tuple[str, s
     for (_, end), own in grouped(once.values(), what).items():
         adds = end.startswith(states.MORE_SEEDS)
         most = max(own, key=lambda card: int(card.command.rpartition(" ")[2])) if adds else own[0]
-        steps.append(((_of_card(most, made) if len(own) == 1 else "") + most.step, most.command))
+        steps.append((_of_cards(own, made) + most.step, most.command))
     return steps
 
 
-def _of_card(card: Card, made: Sequence[Card]) -> str:
-    """Return which card a step is of, where there are several."""
-    names = [part for part in (card.plan, words.defence_words(card.name)) if part]
-    return f"{', '.join(names)}: " if len(made) > 1 else ""
+def _of_cards(own: Sequence[Card], made: Sequence[Card]) -> str:
+    """Return which cards a step is of, where there are several; nothing where it is of all."""
+    if len(own) == len(made):
+        return ""
+    names = [", ".join(part for part in (card.plan, words.defence_words(card.name)) if part) for card in own]
+    return f"{words.listed(names)}: "
 
 
 def general_steps(document: Document, made: Sequence[Card]) -> list[str]:
@@ -380,13 +386,16 @@ INFORMED = ("majority", "imputation")
 SUMS = ("secure-aggregation", "curious-client")  # roles that read no single reply
 
 
-def _step(document: Document, row: Row, rows: Sequence[Row], column: str | None) -> tuple[str, str]:
-    """Return what to do about a row, and what to type: what helps against a leak, or what would settle the row."""
+def _step(document: Document, row: Row, rows: Sequence[Row], column: str | None) -> tuple[str, str, str | None]:
+    """Return what to do about a row, and what to type: what helps against a leak, or what would settle the row.
+
+    Last comes the defence whose own step is to be followed first, if any.
+    """
     if row["state"] != "leaks":
         own = [case for case in document["cases"] if plan_of(case) == plan_of(row)]
         seeds = {case["seed"] for case in own}
         seconds = sum(case["seconds"] or 0.0 for case in own) / max(len(seeds), 1)
-        return states.settle(row, seconds, _untried(document, row, own), _without_prior(document, row))
+        return *states.settle(row, seconds, _untried(document, row, own), _without_prior(document, row)), None
     return _defence_step(
         row, rows, utilities(document, plan_of(row)), words.help_words(row, column, _clients(document))
     )
@@ -414,8 +423,11 @@ def _without_prior(document: Document, row: Row) -> str | None:
     return name if name in PRIOR and row["over"] in INFORMED and row["role"] not in SUMS and not tried else None
 
 
-def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps: str) -> tuple[str, str]:
-    """Return the audited defence that does most against a leak with its cost; if none stops it, what `helps`."""
+def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps: str) -> tuple[str, str, str | None]:
+    """Return the audited defence that does most against a leak with its cost; if none stops it, what `helps`.
+
+    Last comes the defence whose own step is to be followed first, if any.
+    """
     mine = [
         other
         for other in rows
@@ -425,34 +437,35 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
     tried = [min(own, key=states.severity) for name, own in groups.items() if name not in ("none", row["defence"])]
     if not tried:
         step, command = states.defend(row)
-        return f"{helps} {step}".strip(), command
+        return f"{helps} {step}".strip(), command, None
     useless = {name for name, utility in costs.items() if not learned(utility)}
     useless = set() if row["defence"] in useless else useless
     useful = [other for other in tried if other["defence"] not in useless]
     fitting = useful if any(map(_stops, useful)) else tried
     best = max(fitting, key=lambda other: (states.severity(other)[0], _utility(costs.get(other["defence"]))))
     if best["defence"] in useless and _stops(best):
-        return _useless(best["defence"], costs[best["defence"]]), ""
+        return _useless(best["defence"], costs[best["defence"]]), "", None
     name, cost = best["defence"], _cost(row, best, costs)
     gain = units.value(best["difference"], best["metric"], sign=True)
     if best["state"] == "no leak found":
         rest = {other["state"] for other in rows if (plan_of(other), other["defence"]) == (plan_of(best), name)}
         others = "" if len(rest) == 1 else f" Another attack under it: {states.worst_state(list(rest))}."
-        return f"Use {name}: no leak found with it{cost}.{others}", ""
+        return f"Use {name}: no leak found with it{cost}.{others}", "", None
     if best["state"] == "stopped":
         left = states.most(best)
-        return f"Use {name}: it stops this attack, at most {left} are left{cost}. Another attack may still succeed.", ""
+        text = f"Use {name}: it stops this attack, at most {left} are left{cost}. Another attack may still succeed."
+        return text, "", None
     if best["state"] == "leaks":
         text = f"No audited defence stops it: {name} leaves {gain}{cost}."
     elif best["state"] == "small" and is_bounded(best):
-        return f"Use {name}: with it this attack leaks a little ({gain}), less than the margin{cost}.", ""
+        return f"Use {name}: with it this attack leaks a little ({gain}), less than the margin{cost}.", "", None
     elif best["difference"] is None:
         text = f"No audited defence is shown to stop it. With {name} nothing was measured."
     else:
         state = f"{'but' if best['difference'] <= 0 else 'and'} the state is {best['state']}"
         text = f"No audited defence is shown to stop every attack. With {name} this one gains {gain}, {state}{cost}."
-        return f"{text} First follow the step on the card of {name}. {helps}".strip(), ""
-    return " ".join(part for part in (text, helps, states.STRONGER) if part), states.LIST
+        return f"{text} First follow the step of {name}. {helps}".strip(), "", name
+    return " ".join(part for part in (text, helps, states.STRONGER) if part), states.LIST, None
 
 
 def _stops(row: Row) -> bool:

@@ -11,7 +11,7 @@ from fedxray.audit.recorded.describe import heading, measured_filters, place, re
 from fedxray.errors import printable
 from fedxray.metrics import units
 from fedxray.report import states, words
-from fedxray.report.overview import cards, next_steps, outcome, overall, strongest
+from fedxray.report.overview import answer, cards, failed, overall, strongest
 from fedxray.report.rows import Row, grouped, shown_rows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     made = cards(document)
     name = printable(str(document["plan"].get("name") or "audit"))
     lines = [("", " ".join(part for part in (f"{name}:", overall(made)[1], _safe(strongest(made))) if part))]
-    lines += [("", f"{outcome(document)} They never count as safety.")] if outcome(document) else []
+    lines += [("", failed(document))] if failed(document) else []
     for recording in recordings_of(document):
         position = f"; recorder: {place(recording)}" if place(recording) else ""
         lines.append(("  recording: ", f"{heading(recording)}{position}"))
@@ -55,13 +55,13 @@ def _safe(text: str) -> str:
 
 
 def _steps(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the next steps; what is to be pasted is the start of a line, which is not wrapped."""
-    steps = next_steps(document, cards(document))
-    lines = [("Next steps:", "")] if steps else []
-    for step in steps:
-        text, *commands = step.split("\n")
-        lines += [("  - ", _safe(text)), *((f"      {_safe(command)}", "") for command in commands)]
-    return lines
+    """Return the report's next steps; what is to be pasted is the start of a line, which is not wrapped."""
+    lines = [("Next steps:", "")]
+    for text, command in answer(document, cards(document)).steps:
+        if text != failed(document):  # the heading has it already
+            pasted = command.split("\n") if command else []
+            lines += [("  - ", _safe(text)), *((f"      {_safe(line)}", "") for line in pasted)]
+    return lines if len(lines) > 1 else []
 
 
 def _claims(document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from fedxray.attacks import floor_prior
 from fedxray.audit import catalog
 from fedxray.metrics.units import GLUE
 from fedxray.report import states
-from fedxray.report.overview import ATTACKS, INFORMED, PRIOR, SECRETS, SUMS, Card, cards, next_steps, overall, strongest
+from fedxray.report.overview import ATTACKS, INFORMED, PRIOR, SECRETS, SUMS, Card, answer, cards, overall, strongest
 from fedxray.report.rows import attack_facts, placed
 from fedxray.report.words import HELPS, grant_words
 from fedxray.settings import settings_of
@@ -35,6 +35,10 @@ def across(*kinds: str) -> dict[str, Any]:
 
 def facts(card: Card) -> dict[str, str]:
     return dict(card.facts)
+
+
+def next_steps(document: dict[str, Any]) -> list[str]:
+    return [f"{text}\n{command}".strip() for text, command in answer(document, cards(document)).steps]
 
 
 def test_the_worst_row_of_a_defence_is_its_card_and_the_others_have_a_line() -> None:
@@ -211,7 +215,7 @@ def test_the_step_after_a_leak_names_a_defence_and_its_measured_cost(kinds: list
 def test_under_what_is_added_to_the_plan_is_the_command_that_audits_it() -> None:
     for kind in ("leaks", "trace", "blinded", "stopped"):
         made = make_results(make_row(kind)) | {"plan_file": "p.toml", "out": "r9"}
-        step, *_ = next_steps(made, cards(made))
+        step, *_ = next_steps(made)
         assert step.endswith("\n# then: fedxray audit p.toml --out r9 --resume"), kind
 
 
@@ -228,7 +232,7 @@ def test_without_a_defence_the_step_ends_with_a_line_for_the_plan() -> None:
     recorded = make_results(make_row())
     recorded["plan"]["transcript"] = {}
     assert "simulate the federation" in cards(recorded)[0].step
-    assert not any("recommend" in step for step in next_steps(recorded, cards(recorded))), "it has one setting only"
+    assert not any("recommend" in step for step in next_steps(recorded)), "it has one setting only"
 
 
 def test_the_most_exposed_client_has_its_name_and_the_share_its_whole() -> None:
@@ -296,7 +300,7 @@ def test_what_helps_follows_the_audited_defences_unless_one_stops_it() -> None:
         "leaks"
     )
     assert "the state is trace" in step("trace")
-    assert "First follow the step on the card of dp-sgd. Secure" in step("trace")
+    assert "First follow the step of dp-sgd. Secure" in step("trace")
     assert "What helps" not in step("no leak found")
 
 
@@ -385,15 +389,27 @@ def test_the_level_of_a_leak_of_the_population() -> None:
 
 def test_next_steps_name_the_setting_the_command_and_how_to_resume() -> None:
     made = across("leaks", "suspected")
-    steps = next_steps(made, cards(made))
+    steps = next_steps(made)
     assert steps[0].startswith("no defence: No audited defence") and steps[1].startswith(
         "gaussian-noise: About 2 more seeds"
     )
     assert steps[1].endswith(":\nfedxray audit PLAN.toml --resume --seeds 5") and "fedxray gate" in steps[2]
     made["cases"][0]["status"] = "truncated"
-    assert any("--resume" in step for step in next_steps(made, cards(made))[2:])
+    assert any("--resume" in step for step in next_steps(made)[2:])
     quiet = across("no leak found")
-    assert next_steps(quiet, cards(quiet)) == [states.NO_STEP]
+    assert next_steps(quiet) == [states.NO_STEP]
+
+
+def test_a_step_of_several_defences_names_them_and_one_that_is_to_come_first_is_listed() -> None:
+    seeds = [make_row("suspected", defence=name, more_seeds=more) for name, more in (("a", 8), ("b", 24))]
+    (step,) = next_steps(make_results(*seeds))
+    assert step.startswith("About 24 more seeds"), "it is of all"
+    labelled = next_steps(make_results(make_row("no leak found"), *seeds))
+    assert labelled[0].startswith("a and b: About 24 more seeds")
+    made = across("leaks", "open")
+    made["plan"]["defence"][0]["deployed"] = True
+    first, second, *_ = next_steps(made)
+    assert "First follow the step of gaussian-noise." in first and second.startswith("gaussian-noise: About 7 more")
 
 
 SEEDS = {"none": 8, "gaussian-noise": 8, "dp-sgd": 24}  # that would settle it
@@ -402,7 +418,7 @@ SEEDS = {"none": 8, "gaussian-noise": 8, "dp-sgd": 24}  # that would settle it
 def test_the_command_names_the_plan_and_the_folder_and_the_most_seeds() -> None:
     rows = [make_row("suspected", defence=name, more_seeds=more) for name, more in SEEDS.items()]
     made = make_results(*rows) | {"plan_file": "my release.toml", "out": "r9"}
-    more = [step for step in next_steps(made, cards(made)) if "--seeds" in step]
+    more = [step for step in next_steps(made) if "--seeds" in step]
     commands = [step.rpartition("\n")[2] for step in more]
     assert commands == ["fedxray audit 'my release.toml' --out r9 --resume --seeds 27"]
     usual = {**made, "out": f"fedxray-out/{made['plan']['name']}"}
