@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.judge.gate import UTILITY, learned, parts, plans_of
+from fedxray.audit.judge.gate import UTILITY, label_of, learned, parts, plans_of
 from fedxray.audit.judge.results import failure_line
 from fedxray.audit.judge.verdict import DECIDED, is_bounded
 from fedxray.audit.plan.recorded import ON_WORD
@@ -298,6 +298,10 @@ def _key(row: Row) -> tuple[Any, ...]:
     return (plan_of(row), row["defence"], row["attack"], row["role"])
 
 
+def _of_attack(row: Row) -> tuple[Any, ...]:
+    return (plan_of(row), row["attack"], row["role"])
+
+
 def _telling(document: Document, made: Sequence[Card]) -> list[Row]:
     """Return the worst row of each attack under each defence: deployed first, settled first, those of cards first.
 
@@ -395,10 +399,33 @@ def _step(document: Document, row: Row, rows: Sequence[Row], column: str | None)
         own = [case for case in document["cases"] if plan_of(case) == plan_of(row)]
         seeds = {case["seed"] for case in own}
         seconds = sum(case["seconds"] or 0.0 for case in own) / max(len(seeds), 1)
-        return *states.settle(row, seconds, _untried(document, row, own), _without_prior(document, row)), None
-    return _defence_step(
-        row, rows, utilities(document, plan_of(row)), words.help_words(row, column, _clients(document))
-    )
+        ways = _untried(document, row, own), _without_prior(document, row), _unanswered(document, row, own)
+        return *states.settle(row, seconds, *ways), None
+    helps = words.help_words(row, column, _clients(document), _audited(document, row, rows))
+    return _defence_step(row, rows, utilities(document, plan_of(row)), helps)
+
+
+def _audited(document: Document, row: Row, rows: Sequence[Row]) -> set[str]:
+    """Return the names of the defences that a row's attack was tried under, of joined ones each."""
+    tried = {other["defence"] for other in rows if _of_attack(other) == _of_attack(row)}
+    given = parts(plans_of(document).get(plan_of(row), {}), "defence")
+    joined = [str(part.get("name")) for part in given if label_of(part) in tried]
+    return {name for names in joined for name in names.split("+")}
+
+
+def _unanswered(document: Document, row: Row, cases: Cases) -> tuple[str, str] | None:
+    """Return why cases of a row found no answer, and the remedy; None where all did."""
+    mine = [case for case in cases if _key(case) == _key(row)]
+    reasons = [case["reason"] for case in mine if case["status"] == "undetermined" and case.get("reason")]
+    if not reasons:
+        return None
+    known = dict.fromkeys(str(grant) for case in mine for grant in (case["ledger"] or {}).get("grants") or ())
+    facts = attack_facts(document, row["attack"])
+    if facts.get("kind") != "images" or "labels" in known:
+        return states.unanswered(row, reasons, len(mine))
+    grants = [*(grant for grant in known if grant != "defence"), "labels"]
+    table = states.attack_table(facts.get("name", row["attack"]), label=f"{row['attack']} with labels", grants=grants)
+    return states.unanswered(row, reasons, len(mine), table)
 
 
 def _clients(document: Document) -> int | None:
@@ -428,11 +455,7 @@ def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps
 
     Last comes the defence whose own step is to be followed first, if any.
     """
-    mine = [
-        other
-        for other in rows
-        if (plan_of(other), other["attack"], other["role"]) == (plan_of(row), row["attack"], row["role"])
-    ]
+    mine = [other for other in rows if _of_attack(other) == _of_attack(row)]
     groups = grouped(mine, lambda other: other["defence"])
     tried = [min(own, key=states.severity) for name, own in groups.items() if name not in ("none", row["defence"])]
     if not tried:

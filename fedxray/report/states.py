@@ -6,6 +6,7 @@ audit's own; nothing here is inferred from numbers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from fedxray.audit.judge.verdict import COPIES_ONLY, LEAST_RUNS, is_bounded, is_unproven
@@ -323,11 +324,13 @@ NOISE = {"dp-sgd": "epsilon = 8.0", "gaussian-noise": "scale = 0.25"}  # with a 
 STRONGER, LIST = "Audit a stronger setting, or another defence. To list them:", "fedxray list defences"
 
 
-def settle(row: Row, seconds: float, untried: str | None = None, alone: str | None = None) -> tuple[str, str]:
+def settle(
+    row: Row, seconds: float, untried: str | None = None, alone: str | None = None, cause: tuple[str, str] | None = None
+) -> tuple[str, str]:
     """Return what would settle a row that does not leak, and what to type for it.
 
     `seconds` is the attacks' time of one more seed, `untried` an attack of the same kind that the plan lacks, `alone`
-    the row's own attack where it could be combined with the floor.
+    the row's own attack where it could be combined with the floor, `cause` why cases found no answer with the remedy.
     """
     if row["state"] == "no leak found":
         return NO_STEP, ""
@@ -359,6 +362,8 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
             return f"{step}:", f"{row['audit']} {MORE_SEEDS} {total}"
         alone = "Audit this plan alone; its file is beside the report:"
         return f"{step}. {alone}", f"fedxray audit plan-{row['plan']}.toml --seeds {total}"
+    if cause is not None:
+        return cause
     if row["mean"] is None:
         return "Nothing was measured: fix what made the cases fail, then audit again.", ""
     if row["runs"] < LEAST_RUNS:
@@ -369,9 +374,28 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
     return "A practical number of seeds would not settle it: attack more clients, or use more records.", ""
 
 
-def attack_table(name: str, **settings: str) -> str:
+BASED = "it is based on another attack's answer: "  # how the reason of such a case begins
+GRANT = (
+    "An attacker who knows the classes needs no estimate of them: append to the plan, with the attack's other settings:"
+)
+
+
+def unanswered(row: Row, reasons: Sequence[str], cases: int, remedy: str = "") -> tuple[str, str]:
+    """Return why most of the cases without an answer have none, of all `cases` of a row, and what to type.
+
+    `remedy` is the attack's table with the classes granted, where it would otherwise estimate them.
+    """
+    often = max(reasons, key=reasons.count)
+    text = f"{len(reasons)} of {words.count(cases, 'case')} found no answer: {often.removeprefix(BASED)}."
+    if not often.startswith(BASED) or not remedy:
+        return f"{text} More seeds alone would not settle it: fix this, then audit again.", ""
+    return f"{text} {GRANT}", _added(row, remedy)
+
+
+def attack_table(name: str, **settings: str | Sequence[str]) -> str:
     """Return the table of an attack, as it can be appended to a plan."""
-    return "\n".join(["[[attack]]", *(f'{key} = "{value}"' for key, value in {"name": name, **settings}.items())])
+    given = {"name": name, **settings}
+    return "\n".join(["[[attack]]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())])
 
 
 def defend(row: Row) -> tuple[str, str]:

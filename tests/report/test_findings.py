@@ -292,13 +292,40 @@ def test_the_step_after_a_leak_names_what_helps_at_its_level(kind: str, changes:
     assert card_of(make_row(kind, **changes)).step.startswith(wanted)
 
 
+IMAGES: dict[str, Any] = {"attack": "inverting-gradients", "metric": "psnr", "over": "mean-image"}
+
+
+def test_cases_without_an_answer_state_their_cause_and_a_remedy() -> None:
+    row = make_row("open", **IMAGES, more_seeds=None, upper=None, reason="of 9 cases: 4 undetermined")
+    document = make_results(row)
+    document["attacks"]["inverting-gradients"] = {"name": "inverting-gradients", "kind": "images"}
+    ledger = {**document["cases"][0]["ledger"], "grants": ["examples", "recipe"]}
+    of_images = {**document["cases"][0], "attack": "inverting-gradients", "defence": "none", "ledger": ledger}
+    reason = "it is based on another attack's answer: no class has a negative gradient in the last layer"
+    lost = {"status": "undetermined", "reason": reason}
+    document["cases"] = [{**of_images, **(lost if index < 4 else {})} for index in range(9)]
+    (card,) = cards(document)
+    cause = "4 of 9 cases found no answer: no class has a negative gradient in the last layer."
+    assert card.step == f"{cause} {states.GRANT}"
+    (attack,) = tomllib.loads(card.command)["attack"]
+    assert attack["name"] == "inverting-gradients" and attack["grants"] == ["examples", "recipe", "labels"]
+    ledger["grants"].append("labels")
+    assert cards(document)[0].step.startswith(cause) and not cards(document)[0].command
+
+
+def test_what_was_audited_is_not_proposed_as_what_helps() -> None:
+    rows = make_row("leaks by split"), make_row("leaks by split", defence="dp-sgd", aware=True)
+    assert "What helps" not in cards(make_results(*rows))[0].step
+    made = make_results(*rows)
+    made["plan"]["defence"] = [{"name": "none"}, {"name": "mixup", "label": "dp-sgd"}]
+    assert HELPS["record"] in cards(made)[0].step
+
+
 def test_what_helps_follows_the_audited_defences_unless_one_stops_it() -> None:
     def step(other: str) -> str:
         return cards(make_results(make_row("leaks by runs"), make_row(other, defence="dp-sgd")))[0].step
 
-    assert step("leaks").endswith(f"blurs the model, as far as it is blurred. {states.STRONGER}") and "leaves" in step(
-        "leaks"
-    )
+    assert step("leaks").endswith(f"out of training. {states.STRONGER}") and "leaves" in step("leaks")
     assert "the state is trace" in step("trace")
     assert "First follow the step of dp-sgd. Secure" in step("trace")
     assert "What helps" not in step("no leak found")
