@@ -178,10 +178,10 @@ def overall(made: Sequence[Card]) -> tuple[str, str]:
         return worst.state, worst.headline
     groups = grouped(made, lambda card: _group(card.state))
     first = _group(worst.state)
-    runs = {states.here(card.row) for card in groups[first]}
-    clauses = [
-        f"{OVERALL.get(first, 'Not decided')}{runs.pop() if len(runs) == 1 else ''} {_where(groups[first], made)}"
-    ]
+    leaks = {states.it_leaks(card.row) + states.here(card.row) for card in groups[first]}
+    said = OVERALL.get(first, "Not decided")
+    said = leaks.pop() if first == "leaks" and len(leaks) == 1 else said
+    clauses = [f"{said} {_where(groups[first], made)}"]
     others = [name for name in GROUPS if name != first and name in groups]
     clauses += [f"{COUNTED.get(name, name)} {_where(groups[name], made)}" for name in others]
     return worst.state, "; ".join(clauses) + "."
@@ -230,6 +230,7 @@ ANSWERS: Mapping[str, str] = {
 }
 CLEAR: Mapping[str, str] = {"stopped": "this attack is stopped", "no leak found": "no leak was found"}
 NOT_DECIDED = "Not yet: it is not decided."
+CAN_LEAK = f"No, not as it is: it can leak ({states.SYNTHETIC})."
 NOT_MEASURED = "Not yet: nothing was measured."
 MOST_FINDINGS, MOST_STEPS = 3, 4
 
@@ -261,6 +262,8 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     text = ANSWERS.get(worst.state, NOT_DECIDED) if worst else NOT_DECIDED
     if all(row["mean"] is None for row in judged(document)):
         text = NOT_MEASURED
+    if worst and worst.row.get("synthetic"):
+        text = CAN_LEAK if worst.state == "leaks" else f"{text.rstrip('.')} ({states.SYNTHETIC})."
     clear = [card for card in made if worst and card.plan == worst.plan and card.state in CLEAR and card.name != "none"]
     if worst and worst.state not in CLEAR and clear:
         text += f" With {clear[0].name} {CLEAR[clear[0].state]}."

@@ -56,7 +56,7 @@ def headline(row: Row) -> str:
     if row["state"] == "small":
         return f"It leaks a little in these runs; in others perhaps more than the margin of {size(row['margin'], row)}."
     if row["state"] == "leaks":
-        return f"It leaks{where or here(row)}."
+        return f"{it_leaks(row)}{where or here(row)}."
     if row["state"] == "coarse" and row["seen"] is not None:
         return f"Not decided: {detected(row)} would have been detected."
     if row["state"] == "stopped" and row["upper"] is not None:
@@ -70,6 +70,14 @@ def headline(row: Row) -> str:
         "reversed": "Not decided: the attack answers the wrong way round.",
         "no leak found": "No leak found, by an attack that detects a planted one.",
     }.get(row["state"], "Not decided.")
+
+
+SYNTHETIC = "synthetic records"
+
+
+def it_leaks(row: Row) -> str:
+    """Return that a row leaks; on synthetic records, which are the easiest case, that it can."""
+    return f"It can leak ({SYNTHETIC})" if row.get("synthetic") else "It leaks"
 
 
 def here(row: Row) -> str:
