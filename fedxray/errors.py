@@ -40,6 +40,10 @@ class BadInput(FedxrayError):
         return (partial(type(self), **parts), (self.argument,))
 
 
+class MissingData(BadInput):
+    """A data set of the catalogue whose file is not here; `argument` is "data set NAME"."""
+
+
 class Diverged(BadInput):
     """A training whose numbers became infinite or NaN: an outcome of its settings that only running them shows."""
 

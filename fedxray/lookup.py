@@ -6,6 +6,7 @@ reaches the standard error as a few lines without control characters.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import sys
@@ -44,7 +45,7 @@ def load_factory(spec: str, argument: str) -> Callable[..., Any]:
     """A user's own function or class; `argument` is the key that names it, used in the messages of refusals."""
     module, _, name = spec.partition(":")
     if not module or not name:
-        remedy = 'For instance "my_code:build".'
+        remedy = with_colon(spec) or 'For instance "my_code:build".'
         raise BadInput(argument, expected='"module:function"', got=repr(spec), remedy=remedy)
     with users_code(argument, f"{module} to be imported without an error"):
         _import(module, argument)
@@ -52,11 +53,25 @@ def load_factory(spec: str, argument: str) -> Callable[..., Any]:
     try:
         value: Any = load(spec)
     except AttributeError as error:
+        near = difflib.get_close_matches(name, _callables(module), n=1, cutoff=0.5)
+        remedy = f"Did you mean {module}:{near[0]}?" if near else remedy
         raise BadInput(argument, expected=expected, got="nothing of that name", remedy=remedy) from error
     if not callable(value):
         raise BadInput(argument, expected=expected, got=type(value).__name__, remedy=remedy)
     function: Callable[..., Any] = value
     return function
+
+
+def with_colon(spec: str) -> str:
+    """The remedy for "module.function", with a dot in place of the colon; empty for any other text."""
+    module, _, name = spec.rpartition(".")
+    dotted = ":" not in spec and all(part.isidentifier() for part in spec.split("."))
+    return f"Did you mean {module}:{name}?" if module and dotted else ""
+
+
+def _callables(module: str) -> list[str]:
+    """Names of the functions and classes of an imported module."""
+    return [name for name, value in vars(sys.modules[module]).items() if callable(value) and not name.startswith("_")]
 
 
 def _import(module: str, argument: str) -> None:

@@ -29,6 +29,8 @@ def test_names_and_names_inside_names() -> None:
         ("package_that_is_not_there:build", "beside the plan.*PYTHONPATH"),
         ("collections:Ordered", "a function Ordered in collections, got nothing of that name"),
         ("collections:OrderedDict.x.y", "nothing of that name"),
+        ("my_code.network", "Did you mean my_code:network?"),
+        ("collections:OrderdDict", "Did you mean collections:OrderedDict?"),
         ("string:digits", "a function digits in string, got str"),
     ],
 )

@@ -5,13 +5,27 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperArgument
 
 from fedxray.cli.recordings import import_app
 from fedxray.errors import FedxrayError, printable
 
+
+def _keep_help() -> None:
+    """Give arguments back their help: typer 0.20 sets it before click 8.5, which has one of its own, empties it."""
+    start = TyperArgument.__init__
+
+    def init(self: TyperArgument, **given: Any) -> None:
+        start(self, **given)
+        self.help = given.get("help")
+
+    TyperArgument.__init__ = init  # type: ignore[method-assign]
+
+
+_keep_help()
 app = typer.Typer(
     name="fedxray",
     help="Audit what a federated-learning set-up leaks: run published attacks, report what leaks and how surely.",

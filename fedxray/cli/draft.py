@@ -31,6 +31,8 @@ CLIENTS, MOST_SITES, MOST_TARGETS = 4, 20, 4
 FEWEST = 20  # records of a client
 RARE = 0.8  # share of one value beyond which accuracy is no measure
 SIDE = 32  # pixels to which larger images are resized
+IMAGES = 8  # that a client trains on
+HOLDOUT = 0.1  # of a client's records, where the plan does not state it
 LONG = 120.0  # seconds of one answer
 ROUNDS, BATCH, SMALL_BATCH, RATE = 20, 32, 4, 0.05  # the small batch is of images
 NOISE = 5  # times what one record, with a gradient of norm 1, moves the updates of all rounds together
@@ -47,6 +49,9 @@ class Draft:
 
 def run_init(kind: str, path: Path | None, target: str | None, sensitive: str | None, out: Path | None) -> None:
     """Write the plan of a kind (KINDS) and print what was found, and the next command."""
+    if kind in NO_DATA:
+        remedy = "Copy examples/no-data: its plan audits records that are drawn from a schema of your columns."
+        raise BadInput("KIND", expected=" or ".join(KINDS), got=repr(kind), remedy=remedy)
     check_one_of("KIND", kind, tuple(KINDS))
     if path is None and kind != "one-gradient":
         remedy = f"Add it: fedxray init {kind} {KINDS[kind]}"
@@ -84,6 +89,7 @@ KINDS: Mapping[str, str] = {
     "flower": "RECORDING",
     "one-gradient": "[FILE or FOLDER]",
 }
+NO_DATA = ("no-data", "schema", "synthetic")  # what is asked for where there are no data to look at
 
 
 def _stem(path: Path | None, kind: str) -> str:
@@ -341,11 +347,13 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
     """Return the plan of a folder of images, or of the bundled digits."""
     if path is None:
         name, data, found = "digits", ['name = "digits"', "clients = 4"], "digits: 8 x 8 pixels, from scikit-learn"
+        number = 0
     else:
         name, sizes = path.name, _image_sizes(path)
+        number = sizes.total()
         large = len(sizes) > 1 or max(max(size) for size in sizes) > SIDE
         resized = [_noted(f"size = {SIDE}", "pixels; larger ones take longer")] if large else []
-        data = [f"path = {_quoted(given)}", *resized, "clients = 4"]
+        data = [f"path = {_quoted(given)}", *resized, f"clients = {CLIENTS}"]
         width, height = next(iter(sizes))
         found = f"{name}: images, " + (f"resized to {SIDE} x {SIDE} pixels" if large else f"{width} x {height} pixels")
     if one_gradient:
@@ -353,7 +361,8 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
         question, training = "Which images would give the same gradient?", ONE_GRADIENT
         tries = [Try(question=question, name="inverting-gradients", lines=("steps = 300",), metric="psnr", limit=1.0)]
     else:
-        data.append(_noted("limit = 8", "images per client"))
+        data.append(_noted(f"limit = {IMAGES}", "images per client"))
+        data += _held_out(number // CLIENTS)
         training = [
             COPY,
             "rounds = 1",
@@ -371,24 +380,33 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
         data=data,
         model=[*network[:-1], _noted(network[-1], OWN_MODEL)],
         federation=training,
-        defences=_defences(8, None if one_gradient else noise_scale(1, SMALL_BATCH)),
+        defences=_defences(IMAGES, None if one_gradient else noise_scale(1, SMALL_BATCH)),
         attacks=tries,
     )
     return Draft(text=text, found=(found,))
 
 
-def _image_sizes(path: Path) -> set[tuple[int, int]]:
-    """Return the different sizes of the images below a folder; files that are no images are left to the reader."""
-    from fedxray.data.own_images import BROKEN, SUFFIXES, pillow
+def _held_out(images: int) -> list[str]:
+    """Return the line that holds out about as many images of a client as it trains on, where the default is fewer."""
+    own = 0.9 * images  # the others are public
+    share = math.ceil(100 * min(IMAGES / own, 0.5)) / 100 if own else 0.0
+    comment = "images never trained on, about as many: membership is measured against them"
+    return [_noted(f"holdout = {share:g}", comment)] if share > HOLDOUT else []
 
-    library, sizes = pillow(), set()
+
+def _image_sizes(path: Path) -> Counter[tuple[int, int]]:
+    """Return how many images below a folder have which size; files that are no images are left to the reader."""
+    from fedxray.data.own_images import BROKEN, SUFFIXES, loose_images, pillow
+
+    library, sizes = pillow(), Counter[tuple[int, int]]()
     for file in path.glob("*/*"):
         if file.suffix.lower() in SUFFIXES:
             with suppress(*BROKEN), library.open(file) as image:
-                sizes.add(image.size)
+                sizes[image.size] += 1
     if not sizes:
-        remedy = "Sort the images into folders named after their classes."
-        raise BadInput("PATH", expected="a folder with one folder of images per class", got="no image", remedy=remedy)
+        remedy, flat = "Sort the images into folders named after their classes.", loose_images(path)
+        got = f"{flat} images, but no folder per class" if flat else "no image"
+        raise BadInput("PATH", expected="a folder with one folder of images per class", got=got, remedy=remedy)
     return sizes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,33 +72,59 @@ def run_reproduction(
 def run_all(request: Request, out: Path | None, engine: str, jobs: int | None, dry_run: bool, quiet: bool) -> int:
     """Run every reproduction in a folder of its own, go on after one that cannot run, and write the scoreboard."""
     compute_with_one_thread()
-    from fedxray.errors import BadInput
+    from fedxray.errors import BadInput, MissingData
     from fedxray.files import write_whole
+    from fedxray.report.words import count
     from fedxray.reproduce.base import REPRODUCTIONS
     from fedxray.reproduce.document import NAME, read
     from fedxray.reproduce.run import is_reproduction, job
     from fedxray.reproduce.scoreboard import page
 
     folder, codes, seconds = out if out is not None else Path("fedxray-out", "all"), [], 0.0
+    missing: dict[str, list[str]] = {}  # reproductions that are left out, by their data set
+    direct = 0
     for name in REPRODUCTIONS:
         try:
             if dry_run:
-                seconds += _print_needs(job(name, request), engine, jobs, before=f"{name} ")
+                asked = job(name, request)
+                seconds += _print_needs(asked, engine, jobs, before=f"{name} ")
+                direct += asked.reproduction.plan is None
                 continue
             resume = is_reproduction(folder / name)
             codes.append(run_reproduction(name, request, [], None, folder / name, engine, jobs, resume, False, quiet))
-        except BadInput as error:  # such as data that are not here
+        except MissingData as error:
+            missing.setdefault(error.argument.removeprefix("data set "), []).append(name)
+            codes.append(FAILED)
+        except BadInput as error:  # such as a library that is not installed
             print(f"fedxray: {name}: left out: {error}", file=sys.stderr)
             codes.append(FAILED)
         if INTERRUPTED in codes:
             return INTERRUPTED
+    _print_missing(missing)
     if dry_run:
-        print(f"In total about {duration(seconds)}.")
+        total = [f"In total about {duration(seconds)}"]
+        total += [f"{count(direct, 'reproduction')} measured directly not counted"] if direct else []
+        total += (
+            [f"{count(sum(map(len, missing.values())), 'reproduction')} left out (data missing)"] if missing else []
+        )
+        print("; ".join(total) + ".")
         return 0
     documents = [read(folder / name) for name in REPRODUCTIONS if (folder / name / NAME).is_file()]
     write_whole(folder / "scoreboard.md", page(documents).encode("utf-8"), "page")
     print(f"Written: {folder / 'scoreboard.md'}")
     return max(codes)
+
+
+def _print_missing(missing: Mapping[str, list[str]]) -> None:
+    """Print which reproductions are left out, one line per data set that is not here."""
+    from fedxray.data.sources import SOURCES
+    from fedxray.errors import some
+    from fedxray.report.words import count
+
+    for data, names in missing.items():
+        remedy = f"fedxray data get {data}" if data in SOURCES else "set FEDXRAY_DATA to a folder that has it"
+        left_out = f"{count(len(names), 'reproduction')} left out ({some(names, 3)})"
+        print(f"fedxray: data set {data} missing: {left_out}: {remedy}", file=sys.stderr)
 
 
 def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None, before: str = "") -> float:
@@ -108,15 +134,16 @@ def _print_needs(asked: ReproductionJob, engine: str, jobs: int | None, before: 
     from fedxray.audit.workers.engines import make_engine, worker_count
     from fedxray.report.words import count
 
-    workers, total = worker_count(engine, jobs), 0.0
+    workers, total, lines = worker_count(engine, jobs), 0.0, []
     with make_engine(engine, jobs):
         for row, plan in asked.plans().items():
             needed = preflight(plan)
             total += needed.seconds / workers
             about = f"about {duration(needed.seconds / workers)}, {megabytes(needed.bytes)}"
-            print(f"{before + row:<24} {count(needed.cases, 'case')}, {about}")
+            lines.append(f"{before + row:<24} {count(needed.cases, 'case')}, {about}")
     if asked.reproduction.plan is None:
-        print("\n".join(f"{before + row:<24} measured directly, without an audit" for row in asked.rows))
+        lines += [f"{before + row:<24} measured directly, without an audit" for row in asked.rows]
+    print("\n".join(lines), flush=True)  # all, or none where the data of a row are missing
     return total
 
 

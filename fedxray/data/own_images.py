@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -42,10 +43,11 @@ def own_images(path: Path, *, size: object = None) -> Dataset:
     classes = sorted(folder.name for folder in path.iterdir() if folder.is_dir() and folder.name[0] != ".")
     check_names("class folder", classes)
     if len(classes) < 2:
+        loose = loose_images(path)
         raise BadInput(
             f"folder {shown(str(path), longest=400)}",
             expected="a folder of images for each of two classes or more",
-            got=f"{len(classes)} folders",
+            got=f"{loose} images, but no folder per class" if loose and not classes else f"{len(classes)} folders",
             remedy="Sort the images into folders named after their classes.",
         )
     labelled = [(file, label) for label, name in enumerate(classes) for file in _files(path / name)]
@@ -54,6 +56,11 @@ def own_images(path: Path, *, size: object = None) -> Dataset:
     return make_images(
         plain_name(path.name), pixels, labels, classes=classes, private=True, note="A user's own images."
     )
+
+
+def loose_images(path: Path) -> int:
+    """How many images lie in the folder itself, in no folder of a class."""
+    return sum(file.suffix.lower() in SUFFIXES for file in path.iterdir() if not file.name.startswith("."))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -81,16 +88,22 @@ def _read_all(files: list[Path], size: tuple[int, int] | None) -> NDArray[Any]:
     library = pillow()
     images: list[NDArray[Any]] = []
     for file in files:
-        image = _read_one(library, file, size, len(files))
-        if images and image.shape[:2] != images[0].shape[:2]:
-            expected = f"{images[0].shape[:2]} pixels as in the first image"
-            remedy = "Give size = 32 (or another) to resize all of them."
-            raise _bad_image(file, expected, image.shape[:2], remedy)
-        images.append(image)
+        images.append(_read_one(library, file, size, len(files)))
+    _check_one_size(files, [image.shape[:2] for image in images])
     images = _to_unit_range(images)
     if len({image.ndim for image in images}) > 1:
         images = [image if image.ndim == 3 else np.stack([image] * 3, axis=2) for image in images]
     return np.stack(images)
+
+
+def _check_one_size(files: list[Path], shapes: list[tuple[int, ...]]) -> None:
+    """Refuse images of several sizes, by the first whose size is not the most frequent one."""
+    (usual, number), *others = Counter(shapes).most_common()
+    if others:
+        odd = next(index for index, shape in enumerate(shapes) if shape != usual)
+        expected = f"{usual[1]} x {usual[0]} pixels, as {number} of {len(files)} images have"
+        remedy = "Give size = 32 (or another) to resize all of them."
+        raise _bad_image(files[odd], expected, f"{shapes[odd][1]} x {shapes[odd][0]}", remedy)
 
 
 def _to_unit_range(images: list[NDArray[Any]]) -> list[NDArray[Any]]:

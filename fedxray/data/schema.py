@@ -44,6 +44,7 @@ SECRET_EFFECT = 2.0  # of the sensitive column on the target, in deviations of t
 NOISE = 0.1  # deviation of the target's noise, in the same unit
 LARGEST_NUMBER = 1e15  # up to which whole numbers are exact
 NARROWEST = 1e-9  # range of a column, against the size of its numbers
+ROUNDING = 0.011  # by which the sum of shares may differ from 1
 WAVES = 3  # of a smooth image, along each side
 REMEDY = "docs/data.md shows what a schema holds."
 NOTE = "Synthetic, drawn from a schema: no person is in it, and neither are the patterns of your data."
@@ -148,6 +149,8 @@ def _check_table(path: Path, form: TableForm) -> None:
             _check_range(path, name, column.low, column.high, column.whole)
         if column.shares is not None and len(column.shares) != len(column.values or ()):
             raise _bad(path, f"a share for each value of {shown(name)}", f"{len(column.shares)} shares")
+        if column.shares is not None and abs((total := sum(column.shares)) - 1) > ROUNDING:
+            raise _bad(path, f"shares of {shown(name)} that sum to 1", f"{total:g}")
         if column.values is not None and len(set(column.values)) < len(column.values):
             raise _bad(path, f"different values in {shown(name)}", "one of them twice")
 

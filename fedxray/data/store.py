@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedxray.data.checks import read_bytes
 from fedxray.data.own_arrays import read_arrays
-from fedxray.errors import BadInput
+from fedxray.errors import BadInput, MissingData
 
 
 def cache_folder() -> Path:
@@ -41,7 +41,7 @@ def locate(name: str, relative: str, *, remedy: str = "") -> Path:
         for spelled in (relative, relative.removesuffix(".gz")):
             if (folder / spelled).exists():
                 return folder / spelled
-    raise BadInput(
+    raise MissingData(
         f"data set {name}",
         expected=f"the file {relative}",
         got=f"none in {' or '.join(str(folder) for folder in folders())}",

@@ -208,7 +208,7 @@ def page(document: Document) -> str:
     """Return the first answer of the report, its findings and the main table as HTML; every name is escaped."""
     answer = overview.answer(document, overview.cards(document))
     head = Markup("").join(Markup("<th>{}</th>").format(heading) for heading in HEADINGS)
-    lines = [_line([title, *cells]) for title, rows in primary_tables(document) for cells in rows]
+    lines = [_line([title, *cells]) for title, rows, _ in primary_tables(document) for cells in rows]
     findings = [Markup("<li>{}: {}</li>").format(finding.title, finding.sentence) for finding in answer.findings]
     return str(
         Markup(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedxray.audit.judge.gate import UTILITY, learned, parts, plans_of
+from fedxray.audit.judge.gate import UTILITY, label_of, learned, parts, plans_of
 from fedxray.audit.judge.results import failure_line
 from fedxray.audit.judge.verdict import DECIDED, is_bounded
 from fedxray.audit.plan.recorded import ON_WORD
@@ -51,6 +50,7 @@ class Card:
     facts: tuple[tuple[str, str], ...]  # term and text
     step: str
     command: str  # that carries the step out; empty where none does
+    first: str | None  # the defence whose own step comes before this one, if any
     others: tuple[tuple[str, str, str], ...]  # attack, its numbers, state
     row: Row
 
@@ -63,7 +63,7 @@ def cards(document: Document) -> list[Card]:
     made = []
     for (plan, name), own in groups.items():
         worst, *others = sorted(own, key=states.severity)
-        step, command = _step(document, worst, rows, columns.get(worst["attack"]))
+        step, command, first = _step(document, worst, rows, columns.get(worst["attack"]))
         card = Card(
             plan=plan,
             name=name,
@@ -76,6 +76,7 @@ def cards(document: Document) -> list[Card]:
             facts=(*_knows(document, worst), *_facts(worst)),
             step=step,
             command=command,
+            first=first,
             others=tuple((_attack(row), _numbers(row), row["state"]) for row in others),
             row=worst,
         )
@@ -175,14 +176,28 @@ def overall(made: Sequence[Card]) -> tuple[str, str]:
     worst = min(made, key=lambda card: states.severity(card.row))
     if len(made) == 1:
         return worst.state, worst.headline
-    counts = Counter(_group(card.state) for card in made)
+    groups = grouped(made, lambda card: _group(card.state))
     first = _group(worst.state)
-    total = f"all {len(made)}" if counts[first] == len(made) else f"{counts[first]} of {len(made)}"
-    where, noun = ("under", "defences") if len({card.plan for card in made}) == 1 else ("in", "settings")
-    clauses = [f"{OVERALL.get(first, 'Not decided')} {where} {total} {noun}"]
-    others = [name for name in GROUPS if name != first and counts[name]]
-    clauses += [f"{COUNTED.get(name, name)} {where} {counts[name]}" for name in others]
+    leaks = {states.it_leaks(card.row) + states.here(card.row) for card in groups[first]}
+    said = OVERALL.get(first, "Not decided")
+    said = leaks.pop() if first == "leaks" and len(leaks) == 1 else said
+    clauses = [f"{said} {_where(groups[first], made)}"]
+    others = [name for name in GROUPS if name != first and name in groups]
+    clauses += [f"{COUNTED.get(name, name)} {_where(groups[name], made)}" for name in others]
     return worst.state, "; ".join(clauses) + "."
+
+
+def _where(chosen: Sequence[Card], made: Sequence[Card]) -> str:
+    """Return the defences of some cards in words; no defence is not counted as one."""
+    if len({card.plan for card in made}) > 1:
+        return (
+            f"in all {len(made)} settings" if len(chosen) == len(made) else f"in {len(chosen)} of {len(made)} settings"
+        )
+    names, total = [card.name for card in chosen if card.name != "none"], sum(card.name != "none" for card in made)
+    number = f"{len(names)} of {total}" if len(names) < total else "both" if total == 2 else f"all {total}"
+    under = f"under {names[0]}" if len(names) == 1 else f"under {number} defences"
+    without = len(names) < len(chosen)
+    return " and ".join((["without a defence"] if without else []) + ([under] if names else []))
 
 
 GROUPS = ("leaks", "suspected", "small", "trace", "not decided", "stopped", "no leak found")
@@ -215,6 +230,7 @@ ANSWERS: Mapping[str, str] = {
 }
 CLEAR: Mapping[str, str] = {"stopped": "this attack is stopped", "no leak found": "no leak was found"}
 NOT_DECIDED = "Not yet: it is not decided."
+CAN_LEAK = f"No, not as it is: it can leak ({states.SYNTHETIC})."
 NOT_MEASURED = "Not yet: nothing was measured."
 MOST_FINDINGS, MOST_STEPS = 3, 4
 
@@ -246,6 +262,8 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     text = ANSWERS.get(worst.state, NOT_DECIDED) if worst else NOT_DECIDED
     if all(row["mean"] is None for row in judged(document)):
         text = NOT_MEASURED
+    if worst and worst.row.get("synthetic"):
+        text = CAN_LEAK if worst.state == "leaks" else f"{text.rstrip('.')} ({states.SYNTHETIC})."
     clear = [card for card in made if worst and card.plan == worst.plan and card.state in CLEAR and card.name != "none"]
     if worst and worst.state not in CLEAR and clear:
         text += f" With {clear[0].name} {CLEAR[clear[0].state]}."
@@ -258,10 +276,13 @@ def answer(document: Document, made: Sequence[Card]) -> Answer:
     )
     of_rows = {_key(card.row): card for card in made}
     asked = [*(of_rows[_key(row)] for row in rows[:MOST_FINDINGS] if _key(row) in of_rows), *deciding]
+    by_name = {(card.plan, card.name): card for card in made}
+    asked = [one for card in asked for one in (card, by_name.get((card.plan, card.first or ""))) if one is not None]
     special = _steps_of([card for card in asked if card.step != states.NO_STEP], made)[:MOST_FINDINGS]
     general = [(step, "") for step in general_steps(document, made)]
-    failed = [(f"{outcome(document)} They never count as safety.", "")] if outcome(document) else []
-    chosen = [*failed, *special, *general][:MOST_STEPS] or [(states.NO_STEP, "")]
+    chosen = [*([(failed(document), "")] if failed(document) else []), *special, *general][:MOST_STEPS] or [
+        (states.NO_STEP, "")
+    ]
     return Answer(
         state=worst.state if worst else "open",
         text=text,
@@ -278,6 +299,10 @@ def _said(row: Row, secret: str | None) -> str:
 
 def _key(row: Row) -> tuple[Any, ...]:
     return (plan_of(row), row["defence"], row["attack"], row["role"])
+
+
+def _of_attack(row: Row) -> tuple[Any, ...]:
+    return (plan_of(row), row["attack"], row["role"])
 
 
 def _telling(document: Document, made: Sequence[Card]) -> list[Row]:
@@ -307,13 +332,12 @@ def outcome(document: Document) -> str:
     return failure_line(document["cases"]) or ""
 
 
+def failed(document: Document) -> str:
+    """Return what is to be known of cases that failed; empty where all ended."""
+    return f"{outcome(document)} They never count as safety." if outcome(document) else ""
+
+
 # Next steps
-
-
-def next_steps(document: Document, made: Sequence[Card]) -> list[str]:
-    """Return the step of every card that has one, its command on a line of its own, and the general steps."""
-    steps = [f"{text}\n{command}".strip() for text, command in _steps_of(made, made)]
-    return [*steps, *general_steps(document, made)]
 
 
 def _steps_of(chosen: Sequence[Card], made: Sequence[Card]) -> list[tuple[str, str]]:
@@ -328,14 +352,16 @@ def _steps_of(chosen: Sequence[Card], made: Sequence[Card]) -> list[tuple[str, s
     for (_, end), own in grouped(once.values(), what).items():
         adds = end.startswith(states.MORE_SEEDS)
         most = max(own, key=lambda card: int(card.command.rpartition(" ")[2])) if adds else own[0]
-        steps.append(((_of_card(most, made) if len(own) == 1 else "") + most.step, most.command))
+        steps.append((_of_cards(own, made) + most.step, most.command))
     return steps
 
 
-def _of_card(card: Card, made: Sequence[Card]) -> str:
-    """Return which card a step is of, where there are several."""
-    names = [part for part in (card.plan, words.defence_words(card.name)) if part]
-    return f"{', '.join(names)}: " if len(made) > 1 else ""
+def _of_cards(own: Sequence[Card], made: Sequence[Card]) -> str:
+    """Return which cards a step is of, where there are several; nothing where it is of all."""
+    if len(own) == len(made):
+        return ""
+    names = [", ".join(part for part in (card.plan, words.defence_words(card.name)) if part) for card in own]
+    return f"{words.listed(names)}: "
 
 
 def general_steps(document: Document, made: Sequence[Card]) -> list[str]:
@@ -367,16 +393,42 @@ INFORMED = ("majority", "imputation")
 SUMS = ("secure-aggregation", "curious-client")  # roles that read no single reply
 
 
-def _step(document: Document, row: Row, rows: Sequence[Row], column: str | None) -> tuple[str, str]:
-    """Return what to do about a row, and what to type: what helps against a leak, or what would settle the row."""
+def _step(document: Document, row: Row, rows: Sequence[Row], column: str | None) -> tuple[str, str, str | None]:
+    """Return what to do about a row, and what to type: what helps against a leak, or what would settle the row.
+
+    Last comes the defence whose own step is to be followed first, if any.
+    """
     if row["state"] != "leaks":
         own = [case for case in document["cases"] if plan_of(case) == plan_of(row)]
         seeds = {case["seed"] for case in own}
         seconds = sum(case["seconds"] or 0.0 for case in own) / max(len(seeds), 1)
-        return states.settle(row, seconds, _untried(document, row, own), _without_prior(document, row))
-    return _defence_step(
-        row, rows, utilities(document, plan_of(row)), words.help_words(row, column, _clients(document))
-    )
+        ways = _untried(document, row, own), _without_prior(document, row), _unanswered(document, row, own)
+        return *states.settle(row, seconds, *ways), None
+    helps = words.help_words(row, column, _clients(document), _audited(document, row, rows))
+    return _defence_step(row, rows, utilities(document, plan_of(row)), helps)
+
+
+def _audited(document: Document, row: Row, rows: Sequence[Row]) -> set[str]:
+    """Return the names of the defences that a row's attack was tried under, of joined ones each."""
+    tried = {other["defence"] for other in rows if _of_attack(other) == _of_attack(row)}
+    given = parts(plans_of(document).get(plan_of(row), {}), "defence")
+    joined = [str(part.get("name")) for part in given if label_of(part) in tried]
+    return {name for names in joined for name in names.split("+")}
+
+
+def _unanswered(document: Document, row: Row, cases: Cases) -> tuple[str, str] | None:
+    """Return why cases of a row found no answer, and the remedy; None where all did."""
+    mine = [case for case in cases if _key(case) == _key(row)]
+    reasons = [case["reason"] for case in mine if case["status"] == "undetermined" and case.get("reason")]
+    if not reasons:
+        return None
+    known = dict.fromkeys(str(grant) for case in mine for grant in (case["ledger"] or {}).get("grants") or ())
+    facts = attack_facts(document, row["attack"])
+    if facts.get("kind") != "images" or "labels" in known:
+        return states.unanswered(row, reasons, len(mine))
+    grants = [*(grant for grant in known if grant != "defence"), "labels"]
+    table = states.attack_table(facts.get("name", row["attack"]), label=f"{row['attack']} with labels", grants=grants)
+    return states.unanswered(row, reasons, len(mine), table)
 
 
 def _clients(document: Document) -> int | None:
@@ -401,45 +453,45 @@ def _without_prior(document: Document, row: Row) -> str | None:
     return name if name in PRIOR and row["over"] in INFORMED and row["role"] not in SUMS and not tried else None
 
 
-def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps: str) -> tuple[str, str]:
-    """Return the audited defence that does most against a leak with its cost; if none stops it, what `helps`."""
-    mine = [
-        other
-        for other in rows
-        if (plan_of(other), other["attack"], other["role"]) == (plan_of(row), row["attack"], row["role"])
-    ]
+def _defence_step(row: Row, rows: Sequence[Row], costs: Mapping[str, Row], helps: str) -> tuple[str, str, str | None]:
+    """Return the audited defence that does most against a leak with its cost; if none stops it, what `helps`.
+
+    Last comes the defence whose own step is to be followed first, if any.
+    """
+    mine = [other for other in rows if _of_attack(other) == _of_attack(row)]
     groups = grouped(mine, lambda other: other["defence"])
     tried = [min(own, key=states.severity) for name, own in groups.items() if name not in ("none", row["defence"])]
     if not tried:
         step, command = states.defend(row)
-        return f"{helps} {step}".strip(), command
+        return f"{helps} {step}".strip(), command, None
     useless = {name for name, utility in costs.items() if not learned(utility)}
     useless = set() if row["defence"] in useless else useless
     useful = [other for other in tried if other["defence"] not in useless]
     fitting = useful if any(map(_stops, useful)) else tried
     best = max(fitting, key=lambda other: (states.severity(other)[0], _utility(costs.get(other["defence"]))))
     if best["defence"] in useless and _stops(best):
-        return _useless(best["defence"], costs[best["defence"]]), ""
+        return _useless(best["defence"], costs[best["defence"]]), "", None
     name, cost = best["defence"], _cost(row, best, costs)
     gain = units.value(best["difference"], best["metric"], sign=True)
     if best["state"] == "no leak found":
         rest = {other["state"] for other in rows if (plan_of(other), other["defence"]) == (plan_of(best), name)}
         others = "" if len(rest) == 1 else f" Another attack under it: {states.worst_state(list(rest))}."
-        return f"Use {name}: no leak found with it{cost}.{others}", ""
+        return f"Use {name}: no leak found with it{cost}.{others}", "", None
     if best["state"] == "stopped":
         left = states.most(best)
-        return f"Use {name}: it stops this attack, at most {left} are left{cost}. Another attack may still succeed.", ""
+        text = f"Use {name}: it stops this attack, at most {left} are left{cost}. Another attack may still succeed."
+        return text, "", None
     if best["state"] == "leaks":
         text = f"No audited defence stops it: {name} leaves {gain}{cost}."
     elif best["state"] == "small" and is_bounded(best):
-        return f"Use {name}: with it this attack leaks a little ({gain}), less than the margin{cost}.", ""
+        return f"Use {name}: with it this attack leaks a little ({gain}), less than the margin{cost}.", "", None
     elif best["difference"] is None:
         text = f"No audited defence is shown to stop it. With {name} nothing was measured."
     else:
         state = f"{'but' if best['difference'] <= 0 else 'and'} the state is {best['state']}"
         text = f"No audited defence is shown to stop every attack. With {name} this one gains {gain}, {state}{cost}."
-        return f"{text} First follow the step on the card of {name}. {helps}".strip(), ""
-    return " ".join(part for part in (text, helps, states.STRONGER) if part), states.LIST
+        return f"{text} First follow the step of {name}. {helps}".strip(), "", name
+    return " ".join(part for part in (text, helps, states.STRONGER) if part), states.LIST, None
 
 
 def _stops(row: Row) -> bool:

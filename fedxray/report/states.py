@@ -6,6 +6,7 @@ audit's own; nothing here is inferred from numbers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from fedxray.audit.judge.verdict import COPIES_ONLY, LEAST_RUNS, is_bounded, is_unproven
@@ -55,7 +56,7 @@ def headline(row: Row) -> str:
     if row["state"] == "small":
         return f"It leaks a little in these runs; in others perhaps more than the margin of {size(row['margin'], row)}."
     if row["state"] == "leaks":
-        return f"It leaks{where}."
+        return f"{it_leaks(row)}{where or here(row)}."
     if row["state"] == "coarse" and row["seen"] is not None:
         return f"Not decided: {detected(row)} would have been detected."
     if row["state"] == "stopped" and row["upper"] is not None:
@@ -69,6 +70,20 @@ def headline(row: Row) -> str:
         "reversed": "Not decided: the attack answers the wrong way round.",
         "no leak found": "No leak found, by an attack that detects a planted one.",
     }.get(row["state"], "Not decided.")
+
+
+SYNTHETIC = "synthetic records"
+
+
+def it_leaks(row: Row) -> str:
+    """Return that a row leaks; on synthetic records, which are the easiest case, that it can."""
+    return f"It can leak ({SYNTHETIC})" if row.get("synthetic") else "It leaks"
+
+
+def here(row: Row) -> str:
+    """Return of which runs a leak is shown where its interval, which is for other runs, includes 0; else nothing."""
+    known = row["state"] == "leaks" and row["runs"] > 1 and row["low"] is not None
+    return f" in these {row['runs']} runs" if known and row["low"] <= 0 else ""
 
 
 def measured(row: Row, secret: str | None) -> str:
@@ -317,11 +332,13 @@ NOISE = {"dp-sgd": "epsilon = 8.0", "gaussian-noise": "scale = 0.25"}  # with a 
 STRONGER, LIST = "Audit a stronger setting, or another defence. To list them:", "fedxray list defences"
 
 
-def settle(row: Row, seconds: float, untried: str | None = None, alone: str | None = None) -> tuple[str, str]:
+def settle(
+    row: Row, seconds: float, untried: str | None = None, alone: str | None = None, cause: tuple[str, str] | None = None
+) -> tuple[str, str]:
     """Return what would settle a row that does not leak, and what to type for it.
 
     `seconds` is the attacks' time of one more seed, `untried` an attack of the same kind that the plan lacks, `alone`
-    the row's own attack where it could be combined with the floor.
+    the row's own attack where it could be combined with the floor, `cause` why cases found no answer with the remedy.
     """
     if row["state"] == "no leak found":
         return NO_STEP, ""
@@ -353,6 +370,8 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
             return f"{step}:", f"{row['audit']} {MORE_SEEDS} {total}"
         alone = "Audit this plan alone; its file is beside the report:"
         return f"{step}. {alone}", f"fedxray audit plan-{row['plan']}.toml --seeds {total}"
+    if cause is not None:
+        return cause
     if row["mean"] is None:
         return "Nothing was measured: fix what made the cases fail, then audit again.", ""
     if row["runs"] < LEAST_RUNS:
@@ -363,9 +382,28 @@ def settle(row: Row, seconds: float, untried: str | None = None, alone: str | No
     return "A practical number of seeds would not settle it: attack more clients, or use more records.", ""
 
 
-def attack_table(name: str, **settings: str) -> str:
+BASED = "it is based on another attack's answer: "  # how the reason of such a case begins
+GRANT = (
+    "An attacker who knows the classes needs no estimate of them: append to the plan, with the attack's other settings:"
+)
+
+
+def unanswered(row: Row, reasons: Sequence[str], cases: int, remedy: str = "") -> tuple[str, str]:
+    """Return why most of the cases without an answer have none, of all `cases` of a row, and what to type.
+
+    `remedy` is the attack's table with the classes granted, where it would otherwise estimate them.
+    """
+    often = max(reasons, key=reasons.count)
+    text = f"{len(reasons)} of {words.count(cases, 'case')} found no answer: {often.removeprefix(BASED)}."
+    if not often.startswith(BASED) or not remedy:
+        return f"{text} More seeds alone would not settle it: fix this, then audit again.", ""
+    return f"{text} {GRANT}", _added(row, remedy)
+
+
+def attack_table(name: str, **settings: str | Sequence[str]) -> str:
     """Return the table of an attack, as it can be appended to a plan."""
-    return "\n".join(["[[attack]]", *(f'{key} = "{value}"' for key, value in {"name": name, **settings}.items())])
+    given = {"name": name, **settings}
+    return "\n".join(["[[attack]]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())])
 
 
 def defend(row: Row) -> tuple[str, str]:

@@ -10,8 +10,8 @@ from fedxray.audit.judge.claims import claims_of
 from fedxray.audit.recorded.describe import heading, measured_filters, place, recordings_of, shortcomings, unlike, whose
 from fedxray.errors import printable
 from fedxray.metrics import units
-from fedxray.report import words
-from fedxray.report.overview import cards, next_steps, outcome, overall, strongest
+from fedxray.report import states, words
+from fedxray.report.overview import answer, cards, failed, overall, strongest
 from fedxray.report.rows import Row, grouped, shown_rows
 
 if TYPE_CHECKING:
@@ -24,11 +24,10 @@ UNDECIDED = "yellow"
 
 def summary_lines(document: Mapping[str, Any]) -> list[str]:
     """Return headline, one line per primary row and next steps as plain lines."""
-    rows = [
-        f"  {table[0]}: " + ", ".join(cell.strip() for cell in line)
-        for table in primary_tables(document)
-        for line in table[1]
-    ]
+    rows = []
+    for title, lines, notes in primary_tables(document):
+        rows += [f"  {title}: " + ", ".join(cell.strip() for cell in line) for line in lines]
+        rows += [f"  {note}" for note in notes]
     ends = [*_claims(document), *_steps(document)]
     return [start + text for start, text in _heading(document)] + rows + [a + b for a, b in ends]
 
@@ -38,7 +37,7 @@ def _heading(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     made = cards(document)
     name = printable(str(document["plan"].get("name") or "audit"))
     lines = [("", " ".join(part for part in (f"{name}:", overall(made)[1], _safe(strongest(made))) if part))]
-    lines += [("", f"{outcome(document)} They never count as safety.")] if outcome(document) else []
+    lines += [("", failed(document))] if failed(document) else []
     for recording in recordings_of(document):
         position = f"; recorder: {place(recording)}" if place(recording) else ""
         lines.append(("  recording: ", f"{heading(recording)}{position}"))
@@ -56,13 +55,13 @@ def _safe(text: str) -> str:
 
 
 def _steps(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the next steps; what is to be pasted is the start of a line, which is not wrapped."""
-    steps = next_steps(document, cards(document))
-    lines = [("Next steps:", "")] if steps else []
-    for step in steps:
-        text, *commands = step.split("\n")
-        lines += [("  - ", _safe(text)), *((f"      {_safe(command)}", "") for command in commands)]
-    return lines
+    """Return the report's next steps; what is to be pasted is the start of a line, which is not wrapped."""
+    lines = [("Next steps:", "")]
+    for text, command in answer(document, cards(document)).steps:
+        if text != failed(document):  # the heading has it already
+            pasted = command.split("\n") if command else []
+            lines += [("  - ", _safe(text)), *((f"      {_safe(line)}", "") for line in pasted)]
+    return lines if len(lines) > 1 else []
 
 
 def _claims(document: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -74,12 +73,16 @@ def _claims(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def primary_tables(document: Mapping[str, Any]) -> list[tuple[str, list[list[str]]]]:
-    """Return a title per attack and role, and a line of cells for each of its primary rows."""
+def primary_tables(document: Mapping[str, Any]) -> list[tuple[str, list[list[str]], list[str]]]:
+    """Return a title per attack and role, a line of cells for each of its primary rows, and notes on these."""
     rows = [row for row in shown_rows(document) if row["primary"]]
     groups = grouped(rows, lambda row: (row["attack"], row["role"], row["metric"]))
     return [
-        (printable(f"{attack} ({role}), {metric or 'not scored'}") + _margin(own[0]), [_cells(row) for row in own])
+        (
+            printable(f"{attack} ({role}), {metric or 'not scored'}") + _margin(own[0]),
+            [_cells(row) for row in own],
+            _notes(own),
+        )
         for (attack, role, metric), own in groups.items()
     ]
 
@@ -88,24 +91,30 @@ def _margin(row: Row) -> str:
     return "" if row["margin"] is None else f", margin {units.margin_of(row['margin'], row['metric'])}"
 
 
+def _notes(rows: Sequence[Row]) -> list[str]:
+    """Return why a row leaks although its interval includes 0; equal notes once, with the rows that they are of."""
+    doubtful = grouped([row for row in rows if states.here(row) and not row["oracle"]], states.despite)
+    many = len(rows) > 1
+    return [f"{', '.join(map(_name, own))}: {note}" if many else note for note, own in doubtful.items() if note]
+
+
+def _name(row: Row) -> str:
+    aware = {True: ", aware", False: ", unaware"}.get(row["aware"], "")
+    return printable(f"{words.defence_words(row['defence'])}{aware}")
+
+
 def _cells(row: Row) -> list[str]:
     metric = row["metric"]
-    aware = {True: ", aware", False: ", unaware"}.get(row["aware"], "")
     gain = units.value(row["difference"], metric, sign=True).partition(units.GLUE)[0]
     spread = "" if row["low"] is None else f" ({_interval(row)})"
     score, floor = units.value(row["mean"], metric), units.value(row["floor"], metric)
     state = "upper bound" if row["oracle"] else row["state"]
-    return [printable(f"{words.defence_words(row['defence'])}{aware}"), score, floor, gain + spread, state]
+    return [_name(row), score, floor, gain + spread, state]
 
 
 def _interval(row: Row) -> str:
     ends = units.between(row["low"], row["high"], row["metric"], sign=True, floor=row["floor"])
     return ends.partition(units.GLUE)[0].replace("+", "")
-
-
-def summary_tables(document: Mapping[str, Any]) -> list[Table]:
-    """Return all primary rows of the summary, one table per attack and role."""
-    return [_table(title, lines) for title, lines in primary_tables(document)]
 
 
 def _table(title: str, lines: Sequence[Sequence[str]]) -> Table:
@@ -130,8 +139,10 @@ def print_summary(document: Mapping[str, Any], console: Console | None = None) -
     target = Console() if console is None else console
     _print(_heading(document), target)
     target.print("")
-    for table in summary_tables(document):
-        target.print(table, "")
+    for title, lines, notes in primary_tables(document):
+        target.print(_table(title, lines))
+        _print([("", note) for note in notes], target)
+        target.print("")
     _print([*_claims(document), *_steps(document)], target)
 
 

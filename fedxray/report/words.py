@@ -6,7 +6,7 @@ Descriptions of metrics come from `fedxray.metrics.table`, numbers with their un
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -67,13 +67,16 @@ HELPS_PEOPLE = (
     "What helps: noise in training (dp-sgd) for an epsilon that holds for a person: the records of one add up."
 )
 BY_ANYONE = "Population: anyone who holds the trained model can do this, also for people outside the training data."
-HELPS_TWO = "What helps: noise on updates. Secure aggregation among two clients hides neither from the other."
+TWO = "Secure aggregation among two clients hides neither from the other."
+HELPS_SUMS = "What helps: secure aggregation, which hides single updates."
+NO_SUMS = "Secure aggregation does not help: the model itself reveals it."
 HELPS: Mapping[str, str] = {  # what helps against a leak of this level
     "record": "What helps: noise in training (dp-sgd), which bounds what one record reveals.",
     "client": "What helps: secure aggregation, which hides single updates, or noise on them.",
-    "population": "Secure aggregation does not help: the model itself reveals it. What helps: {column}noise that blurs "
-    "the model, as far as it is blurred.",
+    "population": NO_SUMS + " What helps: {column}noise that blurs the model, as far as it is blurred.",
 }
+NOISES = {"gaussian-noise", "laplace-noise"}  # on updates
+HIDDEN_SO_FAR = "What helps: more clients per round."
 HIDDEN = "What helps: more clients per round, or noise on their updates: single ones are hidden already."
 ENCRYPT = "Encrypt the connections (TLS): then an eavesdropper reads nothing."
 NO_LEVEL = "Not determined: the controls are missing or too imprecise."
@@ -136,19 +139,29 @@ def level_words(row: Row) -> str:
     return LEVEL_MEANINGS.get(row["kind"] or "", NO_LEVEL)
 
 
-def help_words(row: Row, column: str | None, clients: int | None = None) -> str:
+def help_words(
+    row: Row, column: str | None, clients: int | None = None, audited: AbstractSet[str] = frozenset()
+) -> str:
     """Return what helps against a leak of this level in this role; `column` is the sensitive one, if any.
 
-    Among two `clients` a sum hides neither from the other.
+    Among two `clients` a sum hides neither from the other. What was `audited` (names of defences) is not proposed.
     """
+    on_updates, in_training = bool(audited & NOISES), "dp-sgd" in audited
     if row["role"] == "eavesdropper":
         return ENCRYPT
     if row["kind"] == "client" and row["role"] in ("secure-aggregation", "curious-client"):
-        return HIDDEN
+        return HIDDEN_SO_FAR if on_updates else HIDDEN
     if row["kind"] == "client" and clients == 2:
-        return HELPS_TWO
+        return TWO if on_updates else f"What helps: noise on updates. {TWO}"
     if level(row) == "person":
-        return HELPS_PEOPLE
+        return "" if in_training else HELPS_PEOPLE
+    if row["kind"] == "record" and in_training:
+        return ""
+    if row["kind"] == "client" and on_updates:
+        return HELPS_SUMS
+    if row["kind"] == "population" and (on_updates or in_training):
+        left_out = "" if column is None else f" What helps: leaving {quoted(column)} out of training."
+        return NO_SUMS + left_out
     left_out = "" if column is None else f"leaving {quoted(column)} out of training, or "
     return HELPS.get(row["kind"] or "", "").format(column=left_out)
 

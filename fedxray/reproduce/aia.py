@@ -281,6 +281,7 @@ TOY = base.Reproduction(
         clients=2,
     ),
     rows=("64", "256", "1024"),
+    row_is="batch size",
     columns=base.columns_of(TOY_COLUMNS, ("accuracy", "parameter_distance")),
     differences=(
         *base.compare_rows("inverse-float32", ("1024", "64"), expected="above", metrics=("accuracy",)),
@@ -464,6 +465,7 @@ WIDTH = base.Reproduction(
         "50, and 94.3 % for the optimal local model",
     ),
     rows=("0", "100", "500"),
+    row_is="occupations drawn",
     small_rows=("0", "500"),
     columns=columns(WIDTH_LABELS),
     differences=(
@@ -488,6 +490,7 @@ HETEROGENEITY = base.Reproduction(
         "than 20 points above at the most; active Ours is 30 points above Grad and equals Model-w-O",
     ),
     rows=("0.0", "0.1", "0.2", "0.3", "0.4", "0.5"),  # 0.0 is the same mixture everywhere
+    row_is="heterogeneity",
     small_rows=("0.0", "0.4"),
     columns=columns(FIGURE_LABELS),
     differences=(*order(FIGURE_LABELS), *base.compare_rows(FIGURE_LABELS, ("0.4", "0.0"), expected="above")),
@@ -501,6 +504,7 @@ BATCH_SIZE = base.Reproduction(
         place="Figure 3 (centre)", trend="Ours falls slightly with the batch size, and is above Grad everywhere"
     ),
     rows=("32", "64", "128", "256", "512", "1024"),
+    row_is="batch size",
     small_rows=("32", "256"),
     columns=columns(FIGURE_LABELS),
     differences=(*order(FIGURE_LABELS), *base.compare_rows(("model", "active-50"), ("32", "256"), expected="above")),
@@ -516,6 +520,7 @@ EPOCHS = base.Reproduction(
         "and stays more than 10 points above Grad",
     ),
     rows=("1", "2", "3", "4", "5"),  # in proportionally fewer rounds
+    row_is="local epochs",
     small_rows=("1", "5"),
     columns=columns(FIGURE_LABELS),
     differences=(
@@ -540,6 +545,7 @@ CLIENT_SIZE = base.Reproduction(
         trend="clients with fewer records are more exposed to all attacks; Grad is near chance above 20,000",
     ),
     rows=("100", "200", "400", "800", "1600"),
+    row_is="records per client",
     small_rows=("100", "400"),
     columns=columns(CLIENT_SIZE_LABELS),
     differences=base.compare_rows(CLIENT_SIZE_LABELS, ("100", "400"), expected="above"),
@@ -630,6 +636,7 @@ START_ROUND = base.Reproduction(
     shows="Whether an active attack can start early.",
     paper=figure(place="Appendix C.2", trend="the text states only that it was examined"),
     rows=("10", "50", str(TRAINING_ROUNDS)),  # the attack starts after these rounds and reads no later one
+    row_is="rounds before the attack",
     columns=columns(START_ROUND_LABELS),
     differences=(
         *base.compare_rows("active-50", ("10", str(TRAINING_ROUNDS))),

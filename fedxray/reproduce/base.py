@@ -160,6 +160,7 @@ class Reproduction:
     follows: Mapping[str, Follows] = field(default_factory=dict)  # rows that need another one's results
     sought: Sought | None = None  # for searches whose answer is known; the attacks never see it
     small_rows: tuple[str, ...] = ()  # the rows of the small scale; default: all
+    row_is: str = ""  # what the name of a row states, such as a batch size
     differences: tuple[Difference, ...] = ()
     why: str = ""  # known reasons of our setting for numbers that differ from the paper's
 

@@ -35,6 +35,7 @@ ATTACKS = {
 }
 COLUMNS = base.columns_of(ATTACKS, METRICS)
 RECIPES = ("1x5", "5x5", "10x10", "10x5", "10x1")  # local epochs x batch size
+ROW_IS = "local epochs x batch size"
 ROWS = tuple(f"{data}-{recipe}" for data in ("femnist", "cifar100") for recipe in RECIPES)
 STAND_IN = (
     "without the FEMNIST files, femnist-like stands in for FEMNIST: 62 characters, drawn once each by 55 writers from "
@@ -173,6 +174,7 @@ TABLE1 = base.Reproduction(
     shows="How many images of a client each attack reconstructs from one FedAvg update when label counts are known.",
     paper=paper(place="Table 1", numbers=TABLE1_NUMBERS),
     rows=ROWS,
+    row_is=ROW_IS,
     small_rows=("femnist-1x5", "femnist-5x5", "cifar100-1x5"),
     columns=(*COLUMNS, *base.columns_of(dict.fromkeys(OURS, ""), METRICS)),
     differences=(
@@ -274,6 +276,7 @@ TABLE2 = base.Reproduction(
     shows="How many of a client's labels are inferred wrongly from one FedAvg update.",
     paper=paper(place="Table 2", numbers=TABLE2_NUMBERS),
     rows=TABLE2_ROWS,
+    row_is=ROW_IS,
     small_rows=TABLE2_ROWS[len(RECIPES) :],
     columns=base.columns_of(TABLE2_ATTACKS, ("label_error",)),
     differences=(
@@ -321,6 +324,7 @@ TABLE3 = base.Reproduction(
     shows="How many images each attack reconstructs when it has to estimate the label counts first.",
     paper=paper(place="Table 3", numbers=TABLE3_NUMBERS),
     rows=ROWS,
+    row_is=ROW_IS,
     small_rows=("femnist-1x5", "femnist-5x5"),
     columns=COLUMNS,
     differences=THEIR_ORDER,
@@ -391,6 +395,7 @@ TABLE4 = base.Reproduction(
     shows="Which prior over the epochs of a client helps the attack most.",
     paper=paper(place="Table 4", numbers=TABLE4_NUMBERS),
     rows=tuple(TABLE4_NUMBERS),
+    row_is=ROW_IS,
     small_rows=("femnist-10x5",),
     columns=base.columns_of(PRIORS, METRICS),
     differences=(

@@ -78,6 +78,7 @@ def document(
             "trend": paper.trend or None,
             "numbers": bool(paper.numbers),
         },
+        **({"row_is": reproduction.row_is} if reproduction.row_is else {}),
         "scale": scale,
         "command": past["command"],
         "version": version("fedxray"),

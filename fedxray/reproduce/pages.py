@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedxray.errors import printable
 from fedxray.metrics import units
+from fedxray.report import words
 from fedxray.reproduce.base import NOT_IN_TEXT
 
 if TYPE_CHECKING:
@@ -46,8 +48,11 @@ def sheets(content: Mapping[str, Any]) -> list[Sheet]:
         ("Results of searches", SEARCHES, search_lines(content.get("searches", ()))),
         ("Floors and controls", COMPARISONS, [_comparisons(row) for row in rows] if comparable else []),
     ]
+    kind = f"row ({content['row_is']})" if content.get("row_is") else "row"
     return [
-        Sheet(title=title, head=head, lines=tuple(lines)) for title, head, lines in tables if lines or head is NUMBERS
+        Sheet(title=title, head=tuple(kind if cell == "row" else cell for cell in head), lines=tuple(lines))
+        for title, head, lines in tables
+        if lines or head is NUMBERS
     ]
 
 
@@ -148,6 +153,18 @@ def _rounded(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
+def answer(content: Mapping[str, Any]) -> str:
+    """Return in one line how many published numbers our intervals contain, and how often the paper's order holds."""
+    both = [row for row in content["rows"] if row["paper"] and row["ours"]["mean"] is not None]
+    around = sum(row["place"] == "around" for row in both)
+    verdicts = Counter(entry["verdict"] for entry in content["differences"] if entry["verdict"])
+    orders = [f"{name} in {verdicts[name]}" for name in ("holds", "reversed", "undecided") if verdicts[name]]
+    total = verdicts.total()
+    said = [f"{around} of {words.count(len(both), 'published number')} inside our interval"] if both else []
+    said += [f"the paper's order {', '.join(orders)} of {words.count(total, 'comparison')}"] if orders else []
+    return f"Answer: {'; '.join(said) or 'nothing to compare with the paper'}."
+
+
 def heading(content: Mapping[str, Any]) -> list[str]:
     """Return the purpose of the table, its source and the command that made it."""
     commit = f", commit {content['commit']}" if content["commit"] else ""
@@ -160,7 +177,7 @@ def heading(content: Mapping[str, Any]) -> list[str]:
 
 def markdown(content: Mapping[str, Any]) -> str:
     """Return the page reproduction.md."""
-    parts = [f"# {content['name']}", "\n\n".join(heading(content))]
+    parts = [f"# {content['name']}", "\n\n".join([answer(content), *heading(content)])]
     for sheet in sheets(content):
         rows = [sheet.head, tuple("---" for _ in sheet.head), *sheet.lines]
         table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in rows)
@@ -176,7 +193,7 @@ def print_tables(content: Mapping[str, Any], console: Console | None = None) -> 
     from rich.text import Text
 
     target = Console() if console is None else console
-    for line in heading(content):
+    for line in (answer(content), *heading(content)):
         target.print(Text(printable(line)))
     for sheet in sheets(content):
         target.print("", _rich(sheet, target.width))

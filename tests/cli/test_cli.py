@@ -170,6 +170,8 @@ def test_help_lists_what_can_be_used_and_nothing_else(fedxray: Command) -> None:
     assert all(f" {name} " in said for name in BUILT)
     assert "not built" not in fedxray("audit", "--help").out
     assert all(kind in fedxray("list", "--help").out for kind in KINDS)
+    assert all(kind in fedxray("init", "--help").out for kind in ("hospital-table", "hospital-images", "one-gradient"))
+    assert "(docs/plan.md)" in fedxray("audit", "--help").out
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,6 +14,7 @@ from PIL import Image
 
 from fedxray.audit.plan import read_plan
 from fedxray.audit.run.preflight import preflight
+from fedxray.audit.run.prepare import prepare_first
 from fedxray.cli import draft
 from fedxray.errors import BadInput
 
@@ -90,11 +91,11 @@ def test_without_its_extra_dp_sgd_is_a_comment(tmp_path: Path, monkeypatch: pyte
     assert '# name = "dp-sgd"' in (tmp_path / "plan.toml").read_text()
 
 
-def write_images(folder: Path, side: int) -> Path:
+def write_images(folder: Path, side: int, images: int = 20) -> Path:
     draw = np.random.default_rng(0)
     for name in ("healthy", "ill"):
         (folder / name).mkdir(parents=True)
-        for number in range(20):
+        for number in range(images):
             pixels = draw.integers(0, 256, (side, side), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
     return folder
@@ -113,6 +114,14 @@ def test_images(tmp_path: Path, kind: str, attacks: list[str], side: int, size: 
         for name, (metric, limit) in zip(attacks, limits, strict=False)
     ]
     assert plan["gate"] == wanted
+
+
+@pytest.mark.parametrize(("images", "holdout"), [(20, 0.5), (45, 0.41), (400, None)])
+def test_as_many_images_are_held_out_as_are_trained_on(tmp_path: Path, images: int, holdout: float | None) -> None:
+    plan = made(tmp_path, "hospital-images", write_images(tmp_path / "scans", 8, images))
+    assert plan["data"].get("holdout") == holdout
+    prepared = prepare_first(read_plan(tmp_path / "plan.toml"))
+    assert all(len(part) >= min(8, images // 5) for part in prepared.split.holdout)
 
 
 def test_one_gradient_of_a_table_or_of_nothing(tmp_path: Path) -> None:
@@ -143,6 +152,8 @@ def test_a_recording_leaves_network_and_records_to_fill_in(tmp_path: Path, capsy
         ("hospital-table", "scans", {}, "fedxray init hospital-images"),
         ("hospital-images", "visits.csv", {}, "one folder of images per class"),
         ("hospital-images", "empty", {}, "no image"),
+        ("hospital-images", "scans/ill", {}, "20 images, but no folder per class"),
+        ("no-data", "schema.toml", {}, "Copy examples/no-data"),
         ("flower", "scans", {}, "recording"),
     ],
 )

@@ -306,13 +306,19 @@ def test_images_that_are_not_finite_or_several_in_one_file_are_refused(tmp_path:
 def test_image_folder_messages(tmp_path: Path, pillow: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadInput, match="two classes or more"):
         load(path=tmp_path)
+    paint(pillow, tmp_path / "1.png", (6, 5))
+    with pytest.raises(BadInput, match="got 1 images, but no folder per class"):
+        load(path=tmp_path)
+    (tmp_path / "1.png").unlink()
     paint(pillow, tmp_path / "a" / "1.png", (6, 5))
     (tmp_path / "b").mkdir()
     with pytest.raises(BadInput, match="a real folder with images"):
         load(path=tmp_path)
     paint(pillow, tmp_path / "b" / "1.png", (7, 5))
-    with pytest.raises(BadInput, match=r"\(6, 5\) pixels as in the first image.*size = 32"):
+    paint(pillow, tmp_path / "b" / "2.png", (7, 5))
+    with pytest.raises(BadInput, match=r"a.1\.png.*5 x 7 pixels, as 2 of 3 images have, got 5 x 6\. .*size = 32"):
         load(path=tmp_path)
+    (tmp_path / "b" / "2.png").unlink()
     with pytest.raises(BadInput, match="size"):
         load(path=tmp_path, size=[1, 2, 3])
     monkeypatch.setenv("FEDXRAY_MAX_BYTES", "100")

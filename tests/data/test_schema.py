@@ -131,6 +131,8 @@ def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
         (TABLE.replace('target = "cost"', 'target = "costs"'), "Did you mean cost?"),
         (TABLE.replace("high = 45.0", ""), "low and high, or values, for column 'bmi'"),
         (TABLE.replace("high = 45.0", "high = 10.0"), "low below high in column 'bmi'"),
+        (TABLE.replace("[0.7, 0.3]", "[0.9, 0.2]"), "shares of 'smoker' that sum to 1, got 1.1"),
+        (TABLE.replace("[0.7, 0.3]", "[0.5, 0.2]"), "shares of 'smoker' that sum to 1, got 0.7"),
         (TABLE.replace("shares = [0.7, 0.3]", "shares = [0.7]"), "a share for each value of 'smoker'"),
         (TABLE.replace('"south"', '"north"'), "different values in 'region'"),
         (TABLE.replace("whole = true", "integer = true"), "columns.age: expected a known key, got the unknown key"),
@@ -171,7 +173,7 @@ def test_the_size_of_the_encoding_is_checked_before_drawing(tmp_path: Path) -> N
 
 def test_dots_in_values_and_numbers_are_no_keys(tmp_path: Path) -> None:
     values = str([f"v{number}.{number}" for number in range(150)]).replace("'", '"')
-    shares = str([0.5] * 150)
+    shares = str([1 / 150] * 150)
     text = TABLE.replace('["north", "south", "west"]', f"{values}\nshares = {shares} # {'.' * 200}")
     assert len(load(schema=written(tmp_path, text))) == 300
 

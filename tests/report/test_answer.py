@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedxray.report import states
-from fedxray.report.overview import Answer, answer, cards
+from fedxray.report.overview import Answer, answer, cards, overall
 from tests.report.states import make_results, make_row
 
 NOISE, MEMBERSHIP = {"defence": "gaussian-noise", "aware": True}, {"attack": "membership-loss", "metric": "auc"}
@@ -40,6 +40,22 @@ def test_every_state_has_its_answer(kind: str, first: str) -> None:
     assert found.text.startswith(first) and found.state == kind
     assert len(found.findings) == 1 and found.more == 0 and found.steps
     assert (found.steps == ((states.NO_STEP, ""),)) == (kind == "no leak found")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "headline"),
+    [
+        ("leaks", "No, not as it is: it can leak (synthetic records).", "It can leak (synthetic records)."),
+        ("no leak found", "Yes, as far as these attacks show: no leak was found (synthetic records).", "No leak found"),
+    ],
+)
+def test_of_synthetic_records_answer_and_headline_say_so(kind: str, text: str, headline: str) -> None:
+    document = make_results(make_row(kind))
+    document["plan"]["data"] = {"schema": "cols.toml"}
+    made = cards(document)
+    assert answer(document, made).text == text and overall(made)[1].startswith(headline)
+    both = make_results(make_row(), make_row("no leak found", **NOISE)) | {"plan": document["plan"]}
+    assert overall(cards(both))[1].startswith("It can leak (synthetic records) without a defence; ")
 
 
 def test_a_defence_under_which_no_leak_was_found_is_named() -> None:

@@ -13,7 +13,7 @@ from fedxray.attacks import floor_prior
 from fedxray.audit import catalog
 from fedxray.metrics.units import GLUE
 from fedxray.report import states
-from fedxray.report.overview import ATTACKS, INFORMED, PRIOR, SECRETS, SUMS, Card, cards, next_steps, overall, strongest
+from fedxray.report.overview import ATTACKS, INFORMED, PRIOR, SECRETS, SUMS, Card, answer, cards, overall, strongest
 from fedxray.report.rows import attack_facts, placed
 from fedxray.report.words import HELPS, grant_words
 from fedxray.settings import settings_of
@@ -35,6 +35,10 @@ def across(*kinds: str) -> dict[str, Any]:
 
 def facts(card: Card) -> dict[str, str]:
     return dict(card.facts)
+
+
+def next_steps(document: dict[str, Any]) -> list[str]:
+    return [f"{text}\n{command}".strip() for text, command in answer(document, cards(document)).steps]
 
 
 def test_the_worst_row_of_a_defence_is_its_card_and_the_others_have_a_line() -> None:
@@ -105,27 +109,38 @@ def test_metrics_without_a_verdict_and_oracles_do_not_count() -> None:
         (["no leak found"], ("no leak found", "No leak found, by an attack that detects a planted one.")),
         (
             ["leaks", "no leak found", "open"],
-            ("leaks", "It leaks under 1 of 3 defences; not decided under 1; no leak found under 1."),
+            ("leaks", "It leaks without a defence; not decided under dp-sgd; no leak found under gaussian-noise."),
         ),
-        (["leaks", "leaks"], ("leaks", "It leaks under all 2 defences.")),
-        (["open", "coarse"], ("coarse", "Not decided under all 2 defences.")),
+        (["leaks", "leaks"], ("leaks", "It leaks without a defence and under gaussian-noise.")),
+        (["open", "coarse"], ("coarse", "Not decided without a defence and under gaussian-noise.")),
         (
             ["no leak found", "suspected"],
-            ("suspected", "A leak is suspected under 1 of 2 defences; no leak found under 1."),
+            ("suspected", "A leak is suspected under gaussian-noise; no leak found without a defence."),
         ),
         (
             ["no leak found", "trace", "blinded"],
             (
                 "trace",
-                "The messages reveal something (trace) under 1 of 3 defences; not decided under 1; no leak found "
-                "under 1.",
+                "The messages reveal something (trace) under gaussian-noise; not decided under dp-sgd; no leak found "
+                "without a defence.",
             ),
         ),
-        (["no leak found"] * 3, ("no leak found", "No leak found under all 3 defences.")),
+        (["leaks", "suspected", "suspected"], ("leaks", "It leaks without a defence; suspected under both defences.")),
+        (["no leak found"] * 3, ("no leak found", "No leak found without a defence and under both defences.")),
     ],
 )
 def test_the_worst_state_is_the_headline(kinds: list[str], wanted: tuple[str, str]) -> None:
     assert overall(cards(across(*kinds))) == wanted
+
+
+def test_a_leak_whose_interval_includes_0_is_one_of_these_runs() -> None:
+    assert overall(cards(across("leaks") | {"summary": [make_row(low=-0.089)]}))[1] == "It leaks in these 3 runs."
+    rows = [make_row(low=-0.089), make_row("no leak found", defence="dp-sgd", aware=True)]
+    headline = overall(cards(make_results(*rows)))[1]
+    assert headline == "It leaks in these 3 runs without a defence; no leak found under dp-sgd."
+    rows.append(make_row(defence="gaussian-noise", aware=True))
+    headline = overall(cards(make_results(*rows)))[1]
+    assert headline.startswith("It leaks without a defence and under gaussian-noise;"), "one is of other runs too"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ROWS if kind != "no leak found"])
@@ -200,7 +215,7 @@ def test_the_step_after_a_leak_names_a_defence_and_its_measured_cost(kinds: list
 def test_under_what_is_added_to_the_plan_is_the_command_that_audits_it() -> None:
     for kind in ("leaks", "trace", "blinded", "stopped"):
         made = make_results(make_row(kind)) | {"plan_file": "p.toml", "out": "r9"}
-        step, *_ = next_steps(made, cards(made))
+        step, *_ = next_steps(made)
         assert step.endswith("\n# then: fedxray audit p.toml --out r9 --resume"), kind
 
 
@@ -217,7 +232,7 @@ def test_without_a_defence_the_step_ends_with_a_line_for_the_plan() -> None:
     recorded = make_results(make_row())
     recorded["plan"]["transcript"] = {}
     assert "simulate the federation" in cards(recorded)[0].step
-    assert not any("recommend" in step for step in next_steps(recorded, cards(recorded))), "it has one setting only"
+    assert not any("recommend" in step for step in next_steps(recorded)), "it has one setting only"
 
 
 def test_the_most_exposed_client_has_its_name_and_the_share_its_whole() -> None:
@@ -277,15 +292,42 @@ def test_the_step_after_a_leak_names_what_helps_at_its_level(kind: str, changes:
     assert card_of(make_row(kind, **changes)).step.startswith(wanted)
 
 
+IMAGES: dict[str, Any] = {"attack": "inverting-gradients", "metric": "psnr", "over": "mean-image"}
+
+
+def test_cases_without_an_answer_state_their_cause_and_a_remedy() -> None:
+    row = make_row("open", **IMAGES, more_seeds=None, upper=None, reason="of 9 cases: 4 undetermined")
+    document = make_results(row)
+    document["attacks"]["inverting-gradients"] = {"name": "inverting-gradients", "kind": "images"}
+    ledger = {**document["cases"][0]["ledger"], "grants": ["examples", "recipe"]}
+    of_images = {**document["cases"][0], "attack": "inverting-gradients", "defence": "none", "ledger": ledger}
+    reason = "it is based on another attack's answer: no class has a negative gradient in the last layer"
+    lost = {"status": "undetermined", "reason": reason}
+    document["cases"] = [{**of_images, **(lost if index < 4 else {})} for index in range(9)]
+    (card,) = cards(document)
+    cause = "4 of 9 cases found no answer: no class has a negative gradient in the last layer."
+    assert card.step == f"{cause} {states.GRANT}"
+    (attack,) = tomllib.loads(card.command)["attack"]
+    assert attack["name"] == "inverting-gradients" and attack["grants"] == ["examples", "recipe", "labels"]
+    ledger["grants"].append("labels")
+    assert cards(document)[0].step.startswith(cause) and not cards(document)[0].command
+
+
+def test_what_was_audited_is_not_proposed_as_what_helps() -> None:
+    rows = make_row("leaks by split"), make_row("leaks by split", defence="dp-sgd", aware=True)
+    assert "What helps" not in cards(make_results(*rows))[0].step
+    made = make_results(*rows)
+    made["plan"]["defence"] = [{"name": "none"}, {"name": "mixup", "label": "dp-sgd"}]
+    assert HELPS["record"] in cards(made)[0].step
+
+
 def test_what_helps_follows_the_audited_defences_unless_one_stops_it() -> None:
     def step(other: str) -> str:
         return cards(make_results(make_row("leaks by runs"), make_row(other, defence="dp-sgd")))[0].step
 
-    assert step("leaks").endswith(f"blurs the model, as far as it is blurred. {states.STRONGER}") and "leaves" in step(
-        "leaks"
-    )
+    assert step("leaks").endswith(f"out of training. {states.STRONGER}") and "leaves" in step("leaks")
     assert "the state is trace" in step("trace")
-    assert "First follow the step on the card of dp-sgd. Secure" in step("trace")
+    assert "First follow the step of dp-sgd. Secure" in step("trace")
     assert "What helps" not in step("no leak found")
 
 
@@ -374,15 +416,27 @@ def test_the_level_of_a_leak_of_the_population() -> None:
 
 def test_next_steps_name_the_setting_the_command_and_how_to_resume() -> None:
     made = across("leaks", "suspected")
-    steps = next_steps(made, cards(made))
+    steps = next_steps(made)
     assert steps[0].startswith("no defence: No audited defence") and steps[1].startswith(
         "gaussian-noise: About 2 more seeds"
     )
     assert steps[1].endswith(":\nfedxray audit PLAN.toml --resume --seeds 5") and "fedxray gate" in steps[2]
     made["cases"][0]["status"] = "truncated"
-    assert any("--resume" in step for step in next_steps(made, cards(made))[2:])
+    assert any("--resume" in step for step in next_steps(made)[2:])
     quiet = across("no leak found")
-    assert next_steps(quiet, cards(quiet)) == [states.NO_STEP]
+    assert next_steps(quiet) == [states.NO_STEP]
+
+
+def test_a_step_of_several_defences_names_them_and_one_that_is_to_come_first_is_listed() -> None:
+    seeds = [make_row("suspected", defence=name, more_seeds=more) for name, more in (("a", 8), ("b", 24))]
+    (step,) = next_steps(make_results(*seeds))
+    assert step.startswith("About 24 more seeds"), "it is of all"
+    labelled = next_steps(make_results(make_row("no leak found"), *seeds))
+    assert labelled[0].startswith("a and b: About 24 more seeds")
+    made = across("leaks", "open")
+    made["plan"]["defence"][0]["deployed"] = True
+    first, second, *_ = next_steps(made)
+    assert "First follow the step of gaussian-noise." in first and second.startswith("gaussian-noise: About 7 more")
 
 
 SEEDS = {"none": 8, "gaussian-noise": 8, "dp-sgd": 24}  # that would settle it
@@ -391,7 +445,7 @@ SEEDS = {"none": 8, "gaussian-noise": 8, "dp-sgd": 24}  # that would settle it
 def test_the_command_names_the_plan_and_the_folder_and_the_most_seeds() -> None:
     rows = [make_row("suspected", defence=name, more_seeds=more) for name, more in SEEDS.items()]
     made = make_results(*rows) | {"plan_file": "my release.toml", "out": "r9"}
-    more = [step for step in next_steps(made, cards(made)) if "--seeds" in step]
+    more = [step for step in next_steps(made) if "--seeds" in step]
     commands = [step.rpartition("\n")[2] for step in more]
     assert commands == ["fedxray audit 'my release.toml' --out r9 --resume --seeds 27"]
     usual = {**made, "out": f"fedxray-out/{made['plan']['name']}"}

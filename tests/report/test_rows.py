@@ -10,7 +10,7 @@ import pytest
 from fedxray.report.attacks import attack_sections
 from fedxray.report.overview import cards
 from fedxray.report.rows import judged, shown_rows
-from fedxray.report.terminal import summary_tables
+from fedxray.report.terminal import primary_tables
 from tests.report.synthetic import STORIES, make_cases, make_document
 
 SAME = "with or without knowledge of the defence"
@@ -34,7 +34,7 @@ def test_equal_rows_stand_once_and_count_once(doubled: dict[str, Any]) -> None:
     (section,) = attack_sections(doubled)
     assert [one["aware"] for one in section.measures] == ["", SAME, SAME] * 2
     assert [row["metric"] for row in judged(doubled)] == ["auc"] * 3
-    assert summary_tables(doubled)[0].row_count == 3
+    assert len(primary_tables(doubled)[0][1]) == 3
     assert sum(SAME in card.attack for card in cards(doubled)) == 2 and not any(card.others for card in cards(doubled))
 
 

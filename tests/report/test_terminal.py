@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tomllib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from fedxray.metrics.units import GLUE
 from fedxray.report import print_summary, summary_lines
-from fedxray.report.overview import cards, next_steps
+from fedxray.report.overview import answer, cards
 from tests.report.states import ROWS, make_results, make_row
 from tests.report.synthetic import make_document
 
@@ -33,14 +34,23 @@ def test_headline_then_a_line_per_primary_row_then_next_steps() -> None:
     document = make_results(*rows)
     document["cases"][0] |= {"status": "diverged", "scores": {}}
     lines = summary_lines(document)
-    assert lines[0].startswith("digits-pilot: It leaks under 1 of 2 defences; no leak found under 1. Largest: ")
+    assert lines[0].startswith("digits-pilot: It leaks without a defence; no leak found under dp-sgd. Largest: ")
     assert lines[1] == "1 of 90 cases failed: attribute-from-model: diverged. They never count as safety."
     title = f"  attribute-from-model (server), accuracy, margin 5{GLUE}points: "
     assert lines[2:4] == [
         f"{title}no defence, 78.6{GLUE}%, 62.2{GLUE}%, +16.4 (6.6 to 26.2), leaks",
         f"{title}dp-sgd, aware, 62.8{GLUE}%, 62.2{GLUE}%, +0.6 (−2.0 to 3.0), no leak found",
     ]
-    assert lines[4:] == ["Next steps:", *(f"  - {step}" for step in next_steps(document, cards(document)))]
+    assert lines[4:] == ["Next steps:", *(f"  - {text}" for text, _ in answer(document, cards(document)).steps[1:])]
+
+
+def test_a_leak_whose_interval_includes_0_is_explained_under_its_table() -> None:
+    note = "In these 3 runs it is not luck (p = 0.009); the interval is for other runs."
+    document = make_results(make_row(low=-0.089))
+    assert note in printed(document).splitlines() and f"  {note}" in summary_lines(document)
+    rows = [make_row(low=-0.089), make_row("no leak found", defence="dp-sgd", aware=True)]
+    assert f"no defence: {note}" in printed(make_results(*rows)).splitlines()
+    assert "not luck" not in printed(make_results(make_row(low=0.01))).partition("Next steps")[0]
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -62,9 +72,11 @@ def test_snippets_and_commands_are_not_wrapped(width: int, monkeypatch: pytest.M
     attack = "attribute-from-model"
     snippet = f'{{ name = "{attack}", label = "{attack} with prior", prior = "floor" }}'
     command = f"fedxray audit {'folder of the clinic/' * 4}plan.toml --resume --seeds 5"
-    steps = [f"Add to the plan:\n{snippet}", f"About 2 more seeds would settle it:\n{command}"]
-    monkeypatch.setattr("fedxray.report.terminal.next_steps", lambda document, made: steps)
-    lines = [line.strip() for line in printed(make_results(make_row()), width=width).splitlines()]
+    document = make_results(make_row())
+    steps = (("Add to the plan:", snippet), ("About 2 more seeds would settle it:", command))
+    found = replace(answer(document, cards(document)), steps=steps)
+    monkeypatch.setattr("fedxray.report.terminal.answer", lambda document, made: found)
+    lines = [line.strip() for line in printed(document, width=width).splitlines()]
     assert snippet in lines and command in lines
     assert tomllib.loads(f"attack = [{snippet}]")["attack"][0]["prior"] == "floor"
 

@@ -82,3 +82,12 @@ def plan_without_data(request: Request, row: str) -> dict[str, Any]:
 
 
 ABSENT = replace(AUDITED, name="fake-broken", plan=plan_without_data)
+
+
+def plan_of_missing_data(request: Request, row: str) -> dict[str, Any]:
+    """The second row's data set is in the catalogue, and not here."""
+    missing = {"data": {"name": "adult", "clients": 2}}
+    return plan(request, row) | ({} if row == "rounds-1" else missing)
+
+
+MISSING = replace(AUDITED, name="fake-missing", small_rows=(), plan=plan_of_missing_data)

@@ -184,3 +184,23 @@ def test_all_reproductions_and_their_scoreboard(
     few["fake-broken"] = "tests.reproduce.fakes:ABSENT"
     assert run(monkeypatch, "--all", "--engine", "inline", "--quiet") == 4  # the others are continued
     assert "fake-broken: left out" in capsys.readouterr().err and not Path("fedxray-out", "all", "fake-broken").exists()
+
+
+def test_what_is_left_out_is_grouped_by_its_data_and_not_in_the_total(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    few = {"fake-audited": REPRODUCTIONS["fake-audited"], "fake-measured": REPRODUCTIONS["fake-measured"]}
+    few |= {name: "tests.reproduce.fakes:MISSING" for name in ("fake-missing", "fake-missing-too")}
+    monkeypatch.setattr("fedxray.reproduce.base.REPRODUCTIONS", few)
+    for name in ("FEDXRAY_DATA", "FEDXRAY_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "empty"))
+    assert run(monkeypatch, "--all", "--engine", "inline", "--dry-run") == 0
+    said = capsys.readouterr()
+    assert "fake-missing" not in said.out, "rows of what is left out are not listed: they are not in the total"
+    (line,) = said.err.splitlines()
+    assert line == (
+        "fedxray: data set adult missing: 2 reproductions left out (fake-missing, fake-missing-too): "
+        "fedxray data get adult"
+    )
+    end = "; 1 reproduction measured directly not counted; 2 reproductions left out (data missing)."
+    assert said.out.splitlines()[-1].startswith("In total about ") and said.out.rstrip().endswith(end)

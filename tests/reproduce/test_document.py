@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedxray.reproduce.base import Difference, Number, Paper, Reproduction, TableColumn, Unit, find
+from fedxray.reproduce.base import REPRODUCTIONS, Difference, Number, Paper, Reproduction, TableColumn, Unit, find
 from fedxray.reproduce.document import (
     Cell,
     _numbers,
@@ -24,7 +24,7 @@ from fedxray.reproduce.document import (
     read,
     validate,
 )
-from fedxray.reproduce.pages import COMPARISONS, DIFFERENCES, NUMBERS, print_tables, sheets
+from fedxray.reproduce.pages import COMPARISONS, DIFFERENCES, NUMBERS, answer, markdown, print_tables, sheets
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -110,6 +110,23 @@ def test_sentences_do_not_count_intervals_that_are_too_wide() -> None:
     assert "1 of 3 published numbers inside our interval, 1 inside one too wide to confirm it;" in line
     (line,) = _numbers([{**row, "place": "around"}])
     assert "1 of 1 published number inside our interval; fedxray minus paper" in line
+
+
+def test_the_answer_comes_first_and_rows_that_are_numbers_say_of_what() -> None:
+    content = read(RESULTS / "aia-regression-table1.json")
+    first = (
+        "Answer: 2 of 20 published numbers inside our interval; the paper's order holds in 12, undecided in 2 of 14 "
+    )
+    assert answer(content) == first + "comparisons."
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    print_tables(content, console)
+    assert console.file.getvalue().startswith(first)  # type: ignore[attr-defined]
+    assert markdown(content).splitlines()[2].startswith(first)
+    assert answer(read(RESULTS / "awa-landscape.json")) == "Answer: nothing to compare with the paper."
+    assert sheets(content)[0].head[0] == "row" and sheets({**content, "row_is": "x"})[0].head[0] == "row (x)"
+    for name in REPRODUCTIONS:
+        reproduction = find(name)
+        assert reproduction.row_is or not reproduction.rows[0].replace(".", "").isdigit(), name
 
 
 def test_headings_name_both_sides() -> None:

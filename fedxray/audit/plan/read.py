@@ -18,6 +18,7 @@ from fedxray.audit.plan.recorded import for_recording, for_schema
 from fedxray.audit.plan.schema import FORMAT, Plan, key_names, values_of
 from fedxray.errors import BadInput, unknown_key
 from fedxray.files import parse_toml
+from fedxray.lookup import with_colon
 
 LARGEST = 1_000_000  # bytes of a plan
 
@@ -140,6 +141,8 @@ def _first_refusal(error: ValidationError, document: Mapping[str, Any]) -> BadIn
     if there and isinstance(value, str):
         near = difflib.get_close_matches(value, re.findall(r"[\w-]+", expected), n=1)
         remedy = f"Did you mean {near[0]}?" if near else remedy
+    if isinstance(value, str) and worst["loc"][-1] == "factory":
+        remedy = with_colon(value) or remedy
     return BadInput(place, expected=expected, got=got, remedy=remedy)
 
 

@@ -28,6 +28,7 @@ from fedxray.audit.recorded.describe import heading, measured_filters, place, sh
 from fedxray.audit.run.grid import asked, is_about_everyone
 from fedxray.audit.run.prepare import Prepared, one_round, primary_metrics
 from fedxray.data.dataset import Column, Dataset, Records, union
+from fedxray.data.schema import NOTE
 from fedxray.data.split import Split
 from fedxray.errors import printable, some
 from fedxray.federation.local import in_train_mode
@@ -55,7 +56,7 @@ def understood(prepared: Prepared) -> list[str]:
     dataset, parts = prepared.dataset, prepared.split
     columns = _columns(dataset) if dataset.space.kind == "table" else _images(dataset)
     facts = [
-        ("data", f"{dataset.name}, {len(dataset):,} records"),
+        ("data", _records(dataset)),
         ("learns", _target(dataset)),
         *columns,
         *(("", remark) for remark in dataset.remarks),
@@ -71,6 +72,14 @@ def understood(prepared: Prepared) -> list[str]:
     if parts.dropped:
         facts.append(("unused", f"{parts.dropped:,} records"))
     return [f"{word:<12}{text}" for word, text in facts]
+
+
+def _records(dataset: Dataset) -> str:
+    """Return the name of the data and the number of records, and whether these are synthetic."""
+    number = f"{len(dataset):,}"
+    return (
+        f"{number} synthetic records of {dataset.name}" if dataset.note == NOTE else f"{dataset.name}, {number} records"
+    )
 
 
 def recording_facts(prepared: Prepared) -> list[tuple[str, str]]:

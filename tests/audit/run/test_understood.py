@@ -27,6 +27,14 @@ def test_records_of_no_client_are_reported(tmp_path: Path, data: dict[str, Any],
     assert {case["ledger"]["unused_records"] for case in cases} == {unused}
 
 
+def test_synthetic_records_are_called_so(tmp_path: Path) -> None:
+    columns = "[columns.age]\nlow = 18\nhigh = 95\n[columns.cost]\nlow = 0\nhigh = 9\n"
+    (tmp_path / "cols.toml").write_text(f'records = 20\ntarget = "cost"\n{columns}')
+    document = {**tiny(attack=[{"name": "membership-loss"}]), "data": {"schema": "cols.toml", "clients": 2}}
+    first, *_ = understood(prepare(make_plan(document, tmp_path), "none", 0))
+    assert first == "data        40 synthetic records of cols.toml"
+
+
 def test_columns_that_are_kept_and_values_that_are_filled_are_marked(tmp_path: Path) -> None:
     rows = "".join(f"{100 + row},{'' if row == 4 else row % 7},{'ab'[row % 2]},{row % 5}\n" for row in range(60))
     (tmp_path / "own.csv").write_text("id,age,ward,cost\n" + rows)
