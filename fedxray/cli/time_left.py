@@ -43,7 +43,7 @@ class Ended:
         self.taken = DECAY * self.taken + weight * taken
 
     def ratio(self, prior: float, least: float = 0.0) -> float:
-        """Return real by expected seconds, where `prior` is that of a wider group, with a weight of at least `least`."""
+        """Return real by expected seconds; `prior` is that of a wider group, with a weight of at least `least`."""
         if not self.expected:
             return prior
         weight = max(PRIOR * self.expected / self.number, least)
