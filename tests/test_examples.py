@@ -103,7 +103,7 @@ def test_the_readme_quotes_the_run_of_own_csv() -> None:
         f"infers smoking status correctly for {row['mean']:.1%} of records.",
         f"Without any message {row['floor']:.1%} would be possible (floor).",
         f"Gain: {100 * row['difference']:.1f} points",
-        f"(95 % interval {100 * row['low']:.1f} to {100 * row['high']:.1f});",
+        f"(95 % interval {100 * row['low']:.1f} to {100 * min(row['high'], 1 - row['floor']):.1f});",
         f"gains below {100 * row['margin']:.0f} points (the margin, set by fedxray) do not count",
         f"Verdict: **{row['verdict']}**; the gain repeats over 20 runs. Level: **{row['kind']}**",
         f"reaches {row['controls']['held-out']['mean']:.1%} on records never trained on",

@@ -83,9 +83,9 @@ def test_absent_large_and_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_the_lines_of_tables_are_those_of_their_headers_and_not_of_texts() -> None:
     lines = [
-        "name = \'\'\'",
+        "name = '''",
         "[[gate]]",
-        "\'\'\'  # [[gate]]",
+        "'''  # [[gate]]",
         "[[gate]]",
         'attack = "[[gate]]"',
         "  [[ gate ]]\r",
@@ -93,8 +93,8 @@ def test_the_lines_of_tables_are_those_of_their_headers_and_not_of_texts() -> No
         "[[gates]]",
         "[[attack]]",
         "[gate.more]",
-        'text = \"\"\"',
-        '[[gate]]\"\"\"',
+        'text = """',
+        '[[gate]]"""',
         "[[gate]] # the third",
     ]
     plan = "\n".join(lines).encode()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from fedxray.cli.time_left import EstimatedProgress
 from fedxray.errors import printable
 
 if TYPE_CHECKING:
@@ -212,23 +213,6 @@ def _print_end(ended: Completed, quiet: bool, file: Path | None = None) -> int:
 
 
 @dataclass
-class EstimatedProgress:
-    """Progress in estimated seconds: every task counts as much as it is expected to take."""
-
-    costs: dict[str, float] = field(default_factory=dict, kw_only=True)  # by label, in seconds
-    passed: float = field(default=0.0, kw_only=True)
-
-    def weigh(self, seconds: Mapping[str, float]) -> None:
-        """Start again with these tasks."""
-        self.costs, self.passed = dict(seconds), 0.0
-
-    def advance(self, done: int, total: int, label: str) -> tuple[float, float]:
-        """Return completed and total work after a task has ended; without estimates all tasks count the same."""
-        self.passed += self.costs.get(label, 0.0)
-        return (self.passed, sum(self.costs.values())) if self.costs else (done, total)
-
-
-@dataclass
 class BarProgress(EstimatedProgress):
     """Progress as a bar in the terminal."""
 
@@ -239,6 +223,7 @@ class BarProgress(EstimatedProgress):
     def audit(self, name: str) -> None:
         """Name the audit that begins."""
         self.names = {"audit": name}
+        self.forget()
 
     def stage(self, name: str) -> None:
         """Name the stage that begins: percentage and time left are of it alone."""
@@ -251,13 +236,19 @@ class BarProgress(EstimatedProgress):
     def weigh(self, seconds: Mapping[str, float]) -> None:
         """Start again with these tasks."""
         super().weigh(seconds)
-        total, stage = sum(self.costs.values()) or None, ", ".join(self.names.values())
-        self.bar.reset(self.line, total=total, description="starting", count="", stage=stage)
+        stage = ", ".join(self.names.values())
+        self.bar.reset(self.line, total=1.0 if seconds else None, description="starting", count="", stage=stage)
+
+    def start(self, label: str) -> None:
+        """Show that a task has started."""
+        super().start(label)
+        self.bar.update(self.line, description=spoken(label))
 
     def __call__(self, done: int, total: int, label: str) -> None:
         """Show that a task has ended."""
-        completed, end = self.advance(done, total, label)
-        self.bar.update(self.line, completed=completed, total=end, description=spoken(label), count=f"{done}/{total}")
+        self.end(label, done, total)
+        count = f"{done}/{total}"
+        self.bar.update(self.line, completed=self.share_done(), total=1.0, description=spoken(label), count=count)
 
 
 class NotedProgress:
@@ -291,11 +282,10 @@ def spoken(label: str) -> str:
     return ", ".join(NUMBERED.sub(r"\1 \2", part) for part in identity[1].split(".") if part not in ROLES)
 
 
-def time_left(elapsed: float | None, completed: float, total: float | None) -> str:
-    """Return the time left, from the work that is done and its time; empty at the beginning."""
-    if not elapsed or not total or completed < total / 50:
-        return ""
-    return f"{duration(elapsed * max(total - completed, 0.0) / completed)} left"
+def time_left(progress: EstimatedProgress) -> str:
+    """Return the time left in words; empty as long as it cannot be known."""
+    seconds = progress.seconds_left()
+    return "" if seconds is None else f"{duration(seconds)} left"
 
 
 LONGEST_BAR, SHORTEST_BAR = 12, 4
@@ -314,6 +304,7 @@ class BarLine:
     """A bar with its numbers on one line: percentage, count and time left stay whole, the label is cut at its end."""
 
     task: BarTask
+    progress: EstimatedProgress
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
         """Yield a table of one line that is as wide as the terminal."""
@@ -322,7 +313,7 @@ class BarLine:
         from rich.text import Text
 
         task, width = self.task, options.max_width
-        left, stage = time_left(task.elapsed, task.completed, task.total), task.fields.get("stage", "")
+        left, stage = time_left(self.progress), task.fields.get("stage", "")
         numbers = " ".join(part for part in (f"{task.percentage:>3.0f} %", task.fields["count"], left) if part)
         label = f"{'for ' if left else ''}{stage}: {task.description}" if stage else task.description
         bar = bar_width(width, len(numbers))
@@ -353,7 +344,9 @@ def progress_bar(quiet: bool, console: Console | None = None) -> Iterator[Progre
 
     class Line(ProgressColumn):
         def render(self, task: BarTask) -> BarLine:
-            return BarLine(task)
+            return BarLine(task, meter)
 
-    with Bar(Line(), console=console or Console(stderr=True), transient=True) as bar:
-        yield BarProgress(bar, bar.add_task("starting", total=None, count=""))
+    bar = Bar(Line(), console=console or Console(stderr=True), transient=True)
+    meter = BarProgress(bar, bar.add_task("starting", total=None, count=""))
+    with bar:
+        yield meter

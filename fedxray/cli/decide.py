@@ -113,19 +113,20 @@ def _conclusion(comparison: Comparison) -> str:
 
 def _change_lines(change: Change) -> list[str]:
     before, after = (
-        _spread(spread.value, spread.low, spread.high, change.metric) for spread in (change.before, change.after)
+        _spread(spread.value, spread.low, spread.high, change.metric, spread.floor)
+        for spread in (change.before, change.after)
     )
     note = [f"    {printable(change.note)}"] if change.note else []
     return [f"  {printable(change.title)}: {before} → {after}", *note]
 
 
-def _spread(value: float | None, low: float | None, high: float | None, metric: str) -> str:
-    """Return a value with its interval: a gain in points, utility as a score."""
+def _spread(value: float | None, low: float | None, high: float | None, metric: str, floor: float | None = None) -> str:
+    """Return a value with its interval: a gain in points over its floor, utility as a score."""
     if value is None:
         return "nothing"
     base = metric.removesuffix(units.OVER_FLOOR)
     sign = base != metric  # a gain
-    interval = "" if low is None or high is None else f" ({units.between(low, high, base, sign=sign)})"
+    interval = "" if low is None or high is None else f" ({units.between(low, high, base, sign=sign, floor=floor)})"
     return f"{units.value(value, base, sign=sign)}{interval}"
 
 

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedxray.cli.audit import (
-    FAILED,
-    INTERRUPTED,
-    INTERRUPTED_IN,
-    EstimatedProgress,
-    compute_with_one_thread,
-    duration,
-    progress_bar,
-)
+from fedxray.cli.audit import FAILED, INTERRUPTED, INTERRUPTED_IN, compute_with_one_thread, duration, progress_bar
+from fedxray.cli.time_left import EstimatedProgress
 
 if TYPE_CHECKING:
     from fedxray.audit.workers.engines import Progress
@@ -154,24 +146,24 @@ def row_progress(quiet: bool) -> Iterator[Progress]:
         with progress_bar(quiet) as progress:
             yield progress
         return
-    yield LineProgress(clock=time.monotonic, write=lambda line: print(line, file=sys.stderr, flush=True))
+    yield LineProgress(write=lambda line: print(line, file=sys.stderr, flush=True))
 
 
 @dataclass(kw_only=True)
 class LineProgress(EstimatedProgress):
     """Progress in lines: tasks done, time spent, and the estimated time left."""
 
-    clock: Callable[[], float]
     write: Callable[[str], None]
-    start: float = field(init=False)
+    opened: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Start the clock."""
-        self.start = self.clock()
+        super().__post_init__()
+        self.opened = self.clock()
 
     def __call__(self, done: int, total: int, label: str) -> None:
         """Print that a task has ended."""
-        completed, end = self.advance(done, total, label)
-        spent = self.clock() - self.start
-        rest = f", about {duration(spent / completed * (end - completed))} left" if completed else ""
+        self.end(label, done, total)
+        spent, left = self.clock() - self.opened, self.seconds_left()
+        rest = "" if left is None else f", about {duration(left)} left"
         self.write(f"{done}/{total} after {duration(spent)}{rest}: {label}")

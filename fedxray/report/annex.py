@@ -252,8 +252,13 @@ def _exposed(document: Mapping[str, Any]) -> list[str]:
     """Return the most exposed unit of the worst rows that leak; records by their index, never by content."""
     rows = sorted((row for row in judged(document) if row["verdict"] == "leaks"), key=states.severity)
     found = [(row, overview.worst_words(row)) for row in rows]
-    texts = [f"{row['attack']}, {words.defence_words(row['defence'])}: {w[1]} ({w[0]})" for row, w in found if w]
-    return texts[:MOST_EXPOSED]
+    return [f"{_whose(row)}: {worst[1]} ({worst[0]})" for row, worst in found if worst][:MOST_EXPOSED]
+
+
+def _whose(row: Row) -> str:
+    """Return the attack of a row, the defence, and whether the attacker knows it."""
+    parts = (row["attack"], words.defence_words(row["defence"]), words.aware_words(row))
+    return ", ".join(part for part in parts if part)
 
 
 def _subgroups(document: Mapping[str, Any]) -> list[str]:
@@ -268,9 +273,7 @@ def _subgroups(document: Mapping[str, Any]) -> list[str]:
         if len(means) > 1:
             average = {name: sum(values) / len(values) for name, values in means.items()}
             worst = (min if units.is_down(row["metric"]) else max)(average, key=lambda name: average[name])
-            parts = (row["attack"], words.defence_words(row["defence"]), words.aware_words(row))
-            whose = ", ".join(part for part in parts if part)
-            texts.append(f"{whose}: {words.class_words(worst)} ({units.value(average[worst], row['metric'])})")
+            texts.append(f"{_whose(row)}: {words.class_words(worst)} ({units.value(average[worst], row['metric'])})")
     return texts[:MOST_EXPOSED]
 
 

@@ -222,6 +222,8 @@ class ChartLine:
 def metric_chart(lines: Sequence[ChartLine], metric: str | None, *, name: str, title: str) -> Drawing:
     """Return the chart of a metric, with its own direction, bounds and unit."""
     base = base_metric(metric or "")
+    if base in units.NOT_NEGATIVE:  # an interval may pass zero, which the metric itself cannot
+        lines = [replace(line, low=_not_negative(line.low), high=_not_negative(line.high)) for line in lines]
     return interval_chart(
         lines,
         name=name,
@@ -332,6 +334,10 @@ def _clip(line: ChartLine) -> ChartLine:
     controls = {name: min(max(mean, 0.0), 1.0) for name, mean in line.controls.items()}
     least = line.least if line.least is not None and 0 <= line.least <= 1 else None
     return replace(line, **inside, controls=controls, least=least)  # type: ignore[arg-type]
+
+
+def _not_negative(number: float | None) -> float | None:
+    return None if number is None else max(number, 0.0)
 
 
 def _inside(number: float | None) -> float | None:

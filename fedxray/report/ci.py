@@ -104,7 +104,7 @@ def measured(limit: Judged) -> str:
     sign = limit.metric.endswith(units.OVER_FLOOR)  # a gain: in points, with its sign
     metric = limit.measured or limit.metric.removesuffix(units.OVER_FLOOR)
     score = units.value(limit.value, metric, sign=sign)
-    spread = units.between(limit.low, limit.high, metric, sign=sign, floor=CHANCE.get(metric))
+    spread = units.between(limit.low, limit.high, metric, sign=sign, floor=CHANCE.get(metric, limit.floor))
     ends = "" if limit.low is None else f" (95 % interval {spread})"
     aware = {None: "", True: ", who knows the defence", False: ", who does not know the defence"}
     return f"{metric_name(metric)} {score}{ends} by {role_words(str(limit.role))}{aware[limit.aware]}"

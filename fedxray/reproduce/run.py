@@ -26,7 +26,7 @@ from fedxray.audit.run.extend import extended
 from fedxray.audit.run.grid import expand
 from fedxray.audit.run.preflight import Estimate, preflight
 from fedxray.audit.run.store import Store
-from fedxray.audit.workers.engines import Engine, Progress, Task, make_engine
+from fedxray.audit.workers.engines import Engine, Progress, StartProgress, Task, make_engine
 from fedxray.errors import BadInput
 from fedxray.files import LOCK, locked, read_json, read_object, write_whole
 from fedxray.report import build_report
@@ -178,24 +178,41 @@ def _audit_rows(
         for row, waiting in plans.items():
             plan = with_earlier_row(reproduction, row, waiting, folder)
             ids = {case.id for case in expand(plan)[1]}
-
-            def count(_: int, __: int, label: str, row: str = row, ids: set[str] = ids) -> None:
-                nonlocal ended
-                ended += label in ids
-                progress(ended, total, f"{row} {label}")
-
+            counter = RowProgress(progress, row, ids, total, ended)
             done = run_audit(
                 plan,
                 folder / row,
                 engine=workers,
                 resume=resume,
-                progress=count,
+                progress=counter,
                 power=False,
                 estimate=estimates.get(row),
             )
+            ended = counter.ended
             log(f"{row}: ended, {done.failed} of {len(ids)} cases failed")
             if not _has_report(folder / row):
                 build_report(folder / row)
+
+
+@dataclass
+class RowProgress:
+    """Progress of one row as part of all rows, whose ended cases it counts."""
+
+    progress: Progress
+    row: str
+    ids: set[str]  # of its cases
+    total: int
+    ended: int
+
+    def start(self, label: str) -> None:
+        """Report that a task of the row starts."""
+        if isinstance(self.progress, StartProgress):
+            self.progress.start(f"{self.row} {label}")
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """Report that a task of the row has ended; runs and trials are not counted."""
+        self.ended += label in self.ids
+        self.progress(self.ended, self.total, f"{self.row} {label}")
 
 
 def _costs(plans: Mapping[str, Plan], estimates: Mapping[str, Estimate], folder: Path) -> dict[str, float]:

@@ -100,6 +100,8 @@ def test_subgroups_of_attackers_who_know_the_defence_and_who_do_not_are_kept_apa
     assert len(subgroups) == 2
     assert sum("attacker knows the defence: class 0 (90.0" in text for text in subgroups) == 1
     assert sum("attacker does not know the defence: class 1 (70.0" in text for text in subgroups) == 1
+    exposed = privacy_card(document, tmp_path)["most_exposed"]
+    assert len(set(exposed)) == len(exposed) == 2 and all("the defence: " in text for text in exposed)
 
 
 def test_the_page_loads_nothing_and_planted_markup_stays_text(tmp_path: Path) -> None:

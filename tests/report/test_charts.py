@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -18,6 +19,7 @@ from fedxray.report.charts import (
     Point,
     _at_least,
     interval_chart,
+    metric_chart,
     on_page,
     scatter_chart,
 )
@@ -65,6 +67,12 @@ def test_it_has_a_title_a_description_and_the_colours_of_the_page() -> None:
     assert "var(--leaks)" in svg and "var(--band)" in svg
     for number in range(1, 9):
         assert f"#0{number}0{number}0{number}" not in svg
+
+
+def test_an_interval_ends_where_its_metric_does() -> None:
+    line = replace(LINE, mean=0.002, low=-0.003, high=0.007)
+    described = [metric_chart([line], metric, name="c", title="t").description for metric in ("mse", "psnr")]
+    assert "interval 0.000 to 0.007" in described[0] and "interval -0.003 to 0.007" in described[1]
 
 
 def test_a_number_at_the_end_of_the_axis_is_not_cut_off() -> None:

@@ -46,7 +46,13 @@ def test_every_outcome_has_its_element() -> None:
 
 
 def test_a_gain_over_chance_ends_at_what_chance_leaves() -> None:
-    assert "+0.101 to +0.500)" in measured(replace(PASSED, metric="auc_over_floor", low=0.101, high=0.873))
+    found = replace(PASSED, metric="auc_over_floor", low=0.101, high=0.873, floor=0.5)
+    assert "+0.101 to +0.500)" in measured(found)
+
+
+def test_a_gain_over_a_floor_ends_at_what_the_floor_leaves() -> None:
+    found = replace(FAILED, low=0.241, high=0.296, floor=0.723)
+    assert "+24.1 to +27.7\N{NO-BREAK SPACE}points)" in measured(found)
 
 
 def test_the_state_is_carried() -> None:

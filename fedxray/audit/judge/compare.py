@@ -35,6 +35,7 @@ class Spread:
     value: float | None
     low: float | None
     high: float | None
+    floor: float | None = None  # of a gain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +139,10 @@ def _utility(document: Mapping[str, Any]) -> dict[tuple[Any, ...], Row]:
 
 
 def _leak(before: Row, after: Row, first: Mapping[str, Any], second: Mapping[str, Any]) -> Change:
-    old, new = (Spread(value=row["difference"], low=row["low"], high=row["high"]) for row in (before, after))
+    old, new = (
+        Spread(value=row["difference"], low=row["low"], high=row["high"], floor=row.get("floor"))
+        for row in (before, after)
+    )
     outcome, notes = _outcome(old, new, larger_is_worse=True), []
     if outcome == "better" and (lost := lost_cases(second, after)) is not None:
         outcome, notes = "unknown", [lost]
@@ -148,7 +152,7 @@ def _leak(before: Row, after: Row, first: Mapping[str, Any], second: Mapping[str
         notes.append(f"{before['state']} → {after['state']}")
         more = _runs(first, before) < _runs(second, after)
         outcome = _by_verdict(outcome, before["state"], after["state"], more_runs=more)
-    if before["over"] != after["over"]:
+    if before["over"] != after["over"] and None not in (before["over"], after["over"]):
         notes.append(f"strongest floor {before['over']} → {after['over']}")
     return Change(
         what="leak",

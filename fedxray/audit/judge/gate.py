@@ -25,7 +25,7 @@ from fedxray.audit.judge import verdict
 from fedxray.errors import BadInput, some, unknown_key, unknown_name
 from fedxray.files import parse_toml
 from fedxray.metrics.table import base_metric
-from fedxray.metrics.units import BOUNDED, OVER_FLOOR, gated, value as value_words
+from fedxray.metrics.units import BOUNDED, OVER_FLOOR, gated, possible, possible_gain, value as value_words
 
 KEYS = ("attack", "role", "defence", "metric", "limit")
 REQUIRED = ("attack", "metric", "limit")
@@ -60,6 +60,7 @@ class Judged:
     value: float | None = None
     low: float | None = None
     high: float | None = None
+    floor: float | None = None  # over which a gain was measured
     state: str | None = None  # of the row's attack: that of the primary metric
     measured: str | None = None  # the metric of the row that decided
     primary: str | None = None  # the metric that carries the verdict
@@ -267,6 +268,7 @@ def _by_row(document: Mapping[str, Any], rule: Row, row: Row, rules: Sequence[Ro
         value=value,
         low=low,
         high=high,
+        floor=row.get("floor"),
         reason=reason,
         state=primary["state"],
         measured=row["metric"],
@@ -472,10 +474,15 @@ def _broken(gate: Row, limits: Sequence[Judged]) -> str | None:
         name = f"{name}, judged on {_words(str(worst.measured))},"
     if worst.outcome == "pass":
         return None
+    if worst.value is None:
+        return f"{name}: {worst.reason}"
     if worst.high is None:
         return f"{name} has no interval: add seeds or target clients"
     if worst.high > worst.limit:
-        value, high = (None if found is None else round(found, 3) for found in (worst.value, worst.high))
+        # An interval may pass the ends of a metric, as in the report.
+        over, metric = worst.metric.endswith(OVER_FLOOR), str(worst.measured)
+        end = possible_gain(worst.high, metric, worst.floor) if over else possible(worst.high, metric)
+        value, high = (None if found is None else round(found, 3) for found in (worst.value, end))
         return f"{name} {gated(value, worst.metric)}, up to {gated(high, worst.metric)}"
     return f"{name}: {worst.reason}"
 

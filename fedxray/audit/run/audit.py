@@ -23,7 +23,16 @@ from fedxray.audit.plan.schema import own_path, schema_path
 from fedxray.audit.restoring import folders_of_priors
 from fedxray.audit.run.grid import Case, Run, TrialTask, expand
 from fedxray.audit.run.store import GALLERY, PRIVATE, Store, check_folder, clear, open_store, read_looks
-from fedxray.audit.workers.engines import Deadline, Engine, Progress, Task, make_engine, no_deadline, worker_count
+from fedxray.audit.workers.engines import (
+    Deadline,
+    Engine,
+    Progress,
+    StartProgress,
+    Task,
+    make_engine,
+    no_deadline,
+    worker_count,
+)
 from fedxray.data.checks import content_digest
 from fedxray.errors import BadInput
 from fedxray.files import read_json
@@ -348,26 +357,50 @@ class Execution:
         return results_document(self.plan, self.store, checks, ended, looks) if checks else document
 
     def work(self, runs: list[Run], cases: list[Case]) -> None:
-        """Do everything that is not stored yet: all runs, then cases without a search, trials, cases with one.
+        """Do everything that is not stored yet: the first runs with their cases, then all others.
 
-        A case whose run failed has failed too.
+        By then every attack has shown how long a case takes, so that the time left can be estimated.
         """
-        from fedxray.audit.run.execute import NOT_RUN
         from fedxray.audit.run.grid import trial_batches
 
         self._forget_failures(runs, cases)
         new_runs, new_cases = unfinished(self.store, runs, cases)
         if isinstance(self.progress, WeightedProgress):
             self.progress.weigh(costs(self.plan, self.estimate, new_runs, new_cases))
-        batches, shared = trial_batches(self.plan, new_cases), (self.plan, self.store)
-        total = len(new_runs) + sum(map(len, batches)) + len(new_cases)
+        total = len(new_runs) + sum(map(len, trial_batches(self.plan, new_cases))) + len(new_cases)
         counter = ProgressCounter(self.progress, self.store, total)
+        for some_runs, some_cases in self._portions(new_runs, new_cases):
+            self._work_on(some_runs, some_cases, counter)
 
+    def _portions(self, runs: list[Run], cases: list[Case]) -> list[tuple[list[Run], list[Case]]]:
+        """Return runs and cases in the order in which they are done; before a deadline no case is preferred by its run.
+
+        The first portion has a run for every worker, so that none waits for it.
+        """
+        count = self.engine.planned_workers()
+        if count is None or len(runs) <= count or self.deadline is not no_deadline:
+            return [(runs, cases)]
+        first = {run.id for run in runs[:count]}
+        return [
+            (runs[:count], [case for case in cases if case.run in first]),
+            (runs[count:], [case for case in cases if case.run not in first]),
+        ]
+
+    def _work_on(self, new_runs: list[Run], new_cases: list[Case], counter: ProgressCounter) -> None:
+        """Do these runs, then cases without a search, trials, cases with one.
+
+        A case whose run failed has failed too.
+        """
+        from fedxray.audit.run.execute import NOT_RUN
+        from fedxray.audit.run.grid import trial_batches
+
+        batches, shared = trial_batches(self.plan, new_cases), (self.plan, self.store)
         for failure in self.engine.run(tasks(EXECUTE_RUN, new_runs), counter, self.deadline, shared):
             if not self.store.has_run(failure.task.label):  # it may have ended just before the deadline
                 status = "truncated" if failure.cut_off else "failed"
                 self.store.write_lost_run(failure.task.label, NOT_RUN + failure.reason, "", status)
-        lost = {run.id: known for run in runs if (known := self.store.lost_run(run.id)) is not None}
+        needed = dict.fromkeys(case.run for case in new_cases)
+        lost = {run: known for run in needed if (known := self.store.lost_run(run)) is not None}
         for case in [case for case in new_cases if case.run in lost]:
             known = lost[case.run]
             self._fail(case, known["reason"], known["status"])
@@ -473,6 +506,11 @@ class ProgressCounter:
     total: int
     done: int = 0
 
+    def start(self, label: str) -> None:
+        """Report that a task starts."""
+        if isinstance(self.progress, StartProgress):
+            self.progress.start(label)
+
     def __call__(self, done: int, total: int, label: str) -> None:
         """Count one more ended task; `done` and `total` are those of its stage."""
         self.done += 1
@@ -511,6 +549,7 @@ def run_demo(
     with make_engine(engine, jobs) as workers:
         clear(folder, KIND)
         with open_store(folder, digest, kind=KIND) as store:
+            store.log(f"{KIND}: {len(plans)} audits")
             parts = []
             for place, plan in enumerate(plans, 1):
                 if isinstance(progress, StagedProgress):
@@ -522,6 +561,7 @@ def run_demo(
             document = join([part.document for part in parts])
             store.write_galleries([entry for part in parts for entry in _gallery(part.folder)])
             store.write_results(document)
+            store.log(f"{KIND}: ended")
     return Completed(folder=folder, document=document, failed=sum(part.failed for part in parts))
 
 

@@ -52,7 +52,8 @@ from fedxray.params import parameters_of
 # The estimate, from the time of one local step: runs, cases and power checks
 
 STARTING = 10.0  # seconds of any audit: imports, the rehearsal, workers and the report
-SECONDS_PER_CASE = 1.0  # reading, floors, controls and scoring
+SECONDS_PER_CASE = 0.1  # reading, floors, controls and scoring
+CLASSIFIERS = {"attributes": 0.2}  # seconds of a case on top, by kind of attack, whose floors train classifiers
 SAME_FOR_ALL = {"recipe"}  # grants on which answers about all clients agree, so that a stored one serves as a control
 REPLAY = 3  # local steps of training that one step of an attack costs for each local step that it replays
 
@@ -97,6 +98,7 @@ def estimate(plan: Plan, prepared: Prepared, seconds: float) -> Estimate:
         part.title: _answering(part, attacks[part.title], federation, seconds)
         * (1 + _repeats(plan, part, attacks[part.title], federation))
         * (len(federation.clients) - len(part.seats) if is_about_everyone(plan, part) else 1)
+        + CLASSIFIERS.get(attacks[part.title].kind, 0.0)
         for part in plan.attacks
     }
     kinds = [attack.kind for attack in attacks.values()]
@@ -134,7 +136,8 @@ def _planted(plan: Plan, prepared: Prepared, seconds: float, training: float) ->
         everyone = clients - len(part.seats) if is_about_everyone(plan, part) else 1
         checks[part.title] = Planted(
             cases=len(cases),
-            optimising=_answering(part, attack, federation, seconds, records) * everyone,
+            optimising=_answering(part, attack, federation, seconds, records) * everyone
+            + CLASSIFIERS.get(attack.kind, 0.0),
             running=len(fresh) * training * clients / len(federation.clients),
         )
     return checks
@@ -208,6 +211,8 @@ def planned_steps(attack: Attack, *, restarts: bool = False) -> int:
 
 REHEARSED_EXAMPLES = 2
 LONG_ENOUGH, MOST_TIMES = 0.5, 10  # seconds and repeats of what is timed
+LONG_STEP, STEPS = 0.05, 10  # seconds from which a round of one step is timed as it is, else one of ten
+SMALL_RATE = 1e-6  # learning rate of steps that are timed, which must not diverge
 
 
 @harmless_output()
@@ -378,13 +383,22 @@ def rehearse(prepared: Prepared) -> tuple[Transcript, float]:
 
 
 def _step_seconds(federation: Federation) -> float:
-    """Return the seconds of one local step of the first client at its real batch size."""
+    """Return the seconds of one local step of the first client at its real batch size.
+
+    Short steps are timed several in a round, since what a round takes beside them would be longer than they are.
+    """
     first = federation.clients[0]
     length = federation.recipe.batch_length(len(first))
     batch = Records(first.x[:length], first.y[:length])
     short = one_round(federation, [batch], replace(federation.recipe, epochs=1))
     simulate(short, seed=0)
-    return _timed(lambda: simulate(short, seed=0))
+    once = _timed(lambda: simulate(short, seed=0))
+    if once > LONG_STEP:
+        return once
+    kind = "fedavg" if federation.recipe.kind == "gradient" else federation.recipe.algorithm
+    together = replace(federation.recipe, algorithm=kind, epochs=STEPS, batch_size="all", learning_rate=SMALL_RATE)
+    several = one_round(federation, [batch], together)
+    return _timed(lambda: simulate(several, seed=0)) / STEPS
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from fedxray.audit.workers import forks
 from fedxray.errors import BadInput, FedxrayError, unknown_name
@@ -37,6 +37,17 @@ Shared = tuple[Any, ...]  # the first arguments of every task
 DEADLINE_PASSED = "the time of --budget was over"
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ENGINES = ("inline", "processes", "ray")
+
+
+@runtime_checkable
+class StartProgress(Protocol):
+    """Progress that also takes note of tasks that start."""
+
+    def start(self, label: str) -> None:
+        """Take note that a task has started."""
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """Take note that a task has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +114,16 @@ def no_deadline() -> bool:
     return False
 
 
+def report_start(progress: Progress, task: Task) -> None:
+    """Report that a task starts, where the progress takes note of it."""
+    if isinstance(progress, StartProgress):
+        progress.start(task.label)
+
+
+def no_report(task: Task) -> None:
+    """Report nothing."""
+
+
 def cut_off(tasks: Iterable[Task]) -> list[TaskFailure]:
     """The failures of tasks that did not end before the deadline."""
     return [TaskFailure(task=task, reason=DEADLINE_PASSED, cut_off=True) for task in tasks]
@@ -118,6 +139,10 @@ class Engine(ABC):
     def __exit__(self, *error: object) -> None:
         """Stop all workers."""
         self.stop_workers()
+
+    def planned_workers(self) -> int | None:
+        """Return how many tasks run at a time; None where that is not known before the first."""
+        return 1
 
     def stop_workers(self) -> None:  # noqa: B027  (an engine may have none)
         """Stop all workers; others start when there are tasks for them."""
@@ -173,6 +198,7 @@ class Inline(Engine):
             for done, task in enumerate(tasks):
                 if deadline():
                     return cut_off(tasks[done:])
+                report_start(progress, task)
                 run_task(task, shared)
                 progress(done + 1, len(tasks), task.label)
         return []
@@ -211,6 +237,7 @@ class Pool(Engine):
         jobs: int,
         deadline: Deadline = no_deadline,
         shared: Shared = (),
+        on_start: Callable[[Task], None] = no_report,
     ) -> list[TaskFailure]:
         """Let at most `jobs` workers run until no task waits; returns the tasks whose worker died."""
 
@@ -224,7 +251,8 @@ class Pool(Engine):
             done.append(task)
             progress(len(done), len(tasks), task.label)
 
-        attempt = partial(self.run_waiting, deadline=deadline, shared=shared)
+        on_start = partial(report_start, progress)
+        attempt = partial(self.run_waiting, deadline=deadline, shared=shared, on_start=on_start)
         failures: list[TaskFailure] = []
         for first in attempt(deque(tasks), on_done, jobs=self.worker_count()):
             if first.cut_off:
@@ -327,6 +355,10 @@ class Processes(Pool):
             self.server.stop()
             self.server = None
 
+    def planned_workers(self) -> int | None:
+        """Return how many tasks run at a time."""
+        return self.jobs
+
     def worker_count(self) -> int:
         """Return the largest number of workers at a time."""
         return self.jobs
@@ -339,6 +371,7 @@ class Processes(Pool):
         jobs: int,
         deadline: Deadline = no_deadline,
         shared: Shared = (),
+        on_start: Callable[[Task], None] = no_report,
     ) -> list[TaskFailure]:
         """Let at most `jobs` workers run until no task waits; returns the tasks whose worker died."""
         failures: list[TaskFailure] = []
@@ -347,7 +380,7 @@ class Processes(Pool):
                 begun = [worker.task for worker in self._busy() if worker.task is not None]
                 self.stop_workers()
                 return failures + cut_off([*begun, *waiting])
-            self._assign(waiting, jobs, shared)
+            self._assign(waiting, jobs, shared, on_start)
             for worker in _ready(self._busy()):
                 task = worker.task
                 assert task is not None
@@ -362,7 +395,7 @@ class Processes(Pool):
     def _busy(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.task is not None]
 
-    def _assign(self, waiting: deque[Task], jobs: int, shared: Shared) -> None:
+    def _assign(self, waiting: deque[Task], jobs: int, shared: Shared, on_start: Callable[[Task], None]) -> None:
         """Give every idle worker a task, and start workers while there are fewer than `jobs`."""
         while waiting:
             idle = next((worker for worker in self.workers if worker.task is None), None)
@@ -371,6 +404,7 @@ class Processes(Pool):
                     return
                 idle = self._fork_worker(waiting[0].function) if self.forking else start_worker(serve_tasks)
                 self.workers.append(idle)
+            on_start(waiting[0])
             idle.give(waiting.popleft(), shared)
 
     def _fork_worker(self, function: str) -> Worker:

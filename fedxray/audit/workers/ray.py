@@ -215,6 +215,10 @@ class RayCluster(engines.Pool):
                 self.folder = tempfile.mkdtemp(prefix="fedxray-")  # a short path: it holds sockets
                 start_cluster(self.jobs or engines.cores(), self.folder)
 
+    def planned_workers(self) -> int | None:
+        """Return how many tasks run at a time, as asked; the size of a cluster is not known before the first."""
+        return self.jobs
+
     def worker_count(self) -> int:
         """Return the number of hosts at a time: as asked, or one for each core of the cluster."""
         import ray
@@ -229,6 +233,7 @@ class RayCluster(engines.Pool):
         jobs: int,
         deadline: engines.Deadline = engines.no_deadline,
         shared: engines.Shared = (),
+        on_start: Callable[[engines.Task], None] = engines.no_report,
     ) -> list[engines.TaskFailure]:
         """Let at most `jobs` hosts run until no task waits; returns the tasks whose worker died."""
         import ray
@@ -241,6 +246,7 @@ class RayCluster(engines.Pool):
                 return failures + engines.cut_off([*begun, *waiting])
             while waiting and self.idle:
                 host, task = self.idle.pop(), waiting.popleft()
+                on_start(task)
                 self.busy[host.give(task, shared)] = host, task
             present = len(self.starting) + len(self.idle) + len(self.busy)
             for _ in range(min(jobs - present, len(waiting) - len(self.starting))):

@@ -142,6 +142,11 @@ def test_what_is_printed() -> None:
         "    strongest floor majority → mean-image",
         "Something got worse.",
     ]
+    lost = row(None, None, difference=None, over=None)
+    text = compare_lines(compare(first, audit(lost)))
+    assert not any("None" in line for line in text)
+    near = audit(row(0.241, 0.296, floor=0.723))
+    assert "+24.1 to +27.7" in compare_lines(compare(near, audit(row(0.6, 0.7))))[1]
     many = audit(*(row(0, 1, attack=f"a{place}") for place in range(14)))
     text = compare_lines(compare(audit(row(0, 1, attack="a0")), many))
     assert text[-2].startswith("Only in the second: a1 (") and text[-2].endswith("; and 3 more.")

@@ -84,6 +84,19 @@ def test_the_upper_end_counts_and_the_worst_attacker() -> None:
     assert chosen(seats, [worth("weak", 0.9)], [{**GATE, "role": "server"}]) == "weak"
 
 
+def test_a_gain_is_stated_up_to_what_its_floor_leaves() -> None:
+    (setting,) = recommend(document([row("none", 0.5, floor=0.723)], [])).settings
+    assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in setting.broken] == [
+        "a accuracy_over_floor 45 points, up to 27.7 points"
+    ]
+
+
+def test_what_diverged_asks_for_no_more_seeds() -> None:
+    reason = "no case ended; of 9 cases: 9 diverged"
+    (setting,) = recommend(document([row("none", None, state="open", reason=reason)], [])).settings
+    assert setting.broken == (f"a accuracy_over_floor: nothing was measured: {reason}",)
+
+
 def test_what_was_not_measured_keeps_nothing_and_an_oracle_does_not_count() -> None:
     assert chosen([row("weak", None)], [worth("weak", 0.9)]) is None
     assert chosen([row("weak", 0.0, metric="auc")], [worth("weak", 0.9)]) is None

@@ -17,7 +17,7 @@ from fedxray.audit.plan import make_plan, read_plan
 from fedxray.audit.run.audit import megabytes, run_audit
 from fedxray.audit.run.prepare import prepare
 from fedxray.audit.run.store import Store
-from fedxray.audit.workers.engines import Deadline, Progress, Shared, Task, TaskFailure, no_deadline
+from fedxray.audit.workers.engines import Deadline, Engine, Progress, Shared, Task, TaskFailure, no_deadline
 from fedxray.errors import BadInput
 from fedxray.lookup import load
 from tests.audit.plans import table, tiny
@@ -106,7 +106,7 @@ def test_what_failed_is_tried_again_on_resume(tmp_path: Path, monkeypatch: pytes
     assert again.failed == 0 and again.document["utility"]
 
 
-class Deadly:
+class Deadly(Engine):
     """An engine in which the worker of some tasks dies."""
 
     def __init__(self, doomed: str) -> None:
@@ -136,6 +136,16 @@ def test_a_dead_worker_costs_its_own_cases_alone(tmp_path: Path, doomed: str, fa
     assert ended.failed == failed
     assert {case["reason"] for case in ended.document["cases"] if case["status"] == "failed"} == {reason}
     assert reason in (ended.folder / "log").read_text()
+
+
+def test_the_first_runs_are_attacked_before_the_others_are_run(tmp_path: Path) -> None:
+    """So that every attack has shown how long a case takes; as many as there are workers, none of which waits."""
+    labels: list[str] = []
+    plan = make_plan(tiny(seeds=[0, 1, 2]), tmp_path)
+    run_audit(plan, tmp_path / "out", progress=lambda done, total, label: labels.append(label), power=False)
+    runs = [place for place, label in enumerate(labels) if "client" not in label]
+    assert runs == [0, 3, 4] and len(labels) == 9
+    assert all(".seed0" in label for label in labels[:3])
 
 
 def broken(*_: Any, **__: Any) -> Any:

@@ -18,6 +18,7 @@ from fedxray.audit.run.preflight import Planted, preflight
 from fedxray.audit.workers.engines import (
     DEADLINE_PASSED,
     Deadline,
+    Engine,
     Inline,
     Processes,
     Progress,
@@ -121,7 +122,8 @@ def test_what_is_chosen_fits_and_no_attack_is_lost(seconds: float, clients: int,
 
 @pytest.fixture
 def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A computer on which a local step takes a hundredth of a second, and a clock that stands still."""
+    """A computer on which a local step takes a hundredth of a second, any case one, and a clock that stands still."""
+    monkeypatch.setattr("fedxray.audit.run.preflight.SECONDS_PER_CASE", 1.0)
     monkeypatch.setattr("fedxray.audit.run.preflight._step_seconds", lambda _: 0.01)
     monkeypatch.setattr("fedxray.audit.run.audit.monotonic", lambda: 0.0)
 
@@ -204,7 +206,7 @@ def test_no_time_for_a_federation_is_the_outcome_of_its_cases(tmp_path: Path, mo
     assert {case["status"] for case in ended.document["cases"]} == {"truncated"}
 
 
-class Late:
+class Late(Engine):
     """An engine that says too late that the time was over."""
 
     def __enter__(self) -> Late:

@@ -50,7 +50,7 @@ def test_a_demo_joins_its_plans_and_is_written_anew(tmp_path: Path) -> None:
     assert (folder / "plan-one.toml").read_bytes() == b"one"
     outside = {path.name for path in folder.iterdir()}
     plans = {"plan-one.toml", "plan-two.toml"}
-    assert outside == {"audit.json", ".lock", "results.json", "gallery.json", "private"} | plans
+    assert outside == {"audit.json", ".lock", "results.json", "gallery.json", "private", "log"} | plans
     again = audit.run_demo(folder)
     assert timeless(again.document) == timeless(ended.document)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,22 @@ def test_the_time_is_that_of_a_step_times_all_steps(monkeypatch: pytest.MonkeyPa
     assert [planned_steps(part.make(HERE), restarts=True) for part in plan.attacks] == [7, 0]
 
 
+@pytest.mark.parametrize(("seconds", "step"), [(0.5, 0.5), (0.02, 0.002)])
+def test_short_steps_are_timed_several_in_a_round(seconds: float, step: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[int] = []
+
+    def timed(work: Callable[[], object]) -> float:
+        work()
+        times.append(1)
+        return seconds
+
+    monkeypatch.setattr(room, "_timed", timed)
+    for algorithm in ("fedsgd", "fedavg"):
+        plan = make_plan(digits({"name": "labels-idlg"}, algorithm=algorithm, learning_rate=1e6), HERE)
+        assert room.rehearse(prepare(plan, "none", 0))[1] == pytest.approx(step)
+    assert len(times) == (2 if seconds > reckoned.LONG_STEP else 4)
+
+
 def test_restarts_in_one_loop_take_as_long_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_timed", lambda work: 0.5)
 
@@ -144,7 +161,8 @@ def test_an_attack_that_solves_large_systems_is_counted() -> None:
     prepared = prepare(plan, "none", 0)
     records, rounds = len(prepared.federation.clients[0]), prepared.federation.rounds
     found = reckoned.estimate(plan, prepared, 0.5).optimising_seconds["attribute-from-updates"]
-    assert found == pytest.approx(3 * SECONDS * records**2 * min(rounds, 2))
+    floors = reckoned.CLASSIFIERS["attributes"]
+    assert found == pytest.approx(3 * SECONDS * records**2 * min(rounds, 2) + floors)
 
 
 @pytest.mark.parametrize(("participation", "seconds"), [(1.0, 6.0), (0.5, 3.0)])
