@@ -280,6 +280,8 @@ def unjudgeable(given: VerdictInput) -> str | None:
 def losses_of(given: VerdictInput) -> list[str]:
     """Return the numbers of cases that did not end or gave no score."""
     lost = [f"{cases} {status}" for status, cases in given.statuses.items() if status != "ok" and cases > 0]
+    if lost and given.unscored == given.statuses.get("diverged", 0):  # the same cases, named once
+        return lost
     return lost + ([f"{given.unscored} {UNSCORED}"] if given.unscored else [])
 
 

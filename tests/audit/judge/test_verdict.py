@@ -234,6 +234,9 @@ def test_a_lost_case_is_no_safety_and_is_counted() -> None:
     assert judged(SAFE, power=PASSED, unscored=1).state == "open"
     leaking = judged(LEAK, statuses={"ok": 8, "refused": 2}, unscored=1)
     assert leaking.state == "leaks" and leaking.reason.endswith("of 10 cases: 2 refused, 1 without this score")
+    diverged = judged(SAFE, power=PASSED, statuses={"diverged": 9}, unscored=9)
+    assert diverged.state == "open" and "of 9 cases: 9 diverged" in diverged.reason
+    assert "without this score" not in diverged.reason
 
 
 def test_a_large_smallest_leak_is_coarse_and_a_wide_bound_open() -> None:
