@@ -511,6 +511,7 @@ CLAIMS: tuple[Claim, ...] = (
         says="The heuristic's model reveals sources better than a vote and the last reply.",
         by="lmra-table1",
         only=("sia-",),
+        why="its models fit the clients' records no better than the last replies do",
     ),
     Claim(
         paper="lmra",
