@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -251,21 +252,40 @@ class BarProgress(EstimatedProgress):
         self.bar.update(self.line, completed=self.share_done(), total=1.0, description=spoken(label), count=count)
 
 
+EVERY = 60.0  # seconds between lines on progress
+
+
+@dataclass
 class NotedProgress:
-    """Progress without a terminal: only what every stage found is printed."""
+    """Progress without a terminal: a line when a stage begins, on what it found, and every minute."""
+
+    clock: Callable[[], float] = time.monotonic
+    names: dict[str, str] = field(default_factory=dict)  # of the audit, if there are several, and stage
+    start: float = field(init=False)
+    said: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start the clock."""
+        self.start = self.said = self.clock()
 
     def audit(self, name: str) -> None:
-        """Print nothing."""
+        """Take the name of the audit that begins."""
+        self.names = {"audit": name}
 
     def stage(self, name: str) -> None:
-        """Print nothing."""
+        """Print the stage that begins."""
+        self.names["stage"] = name
+        self.note(f"running {', '.join(self.names.values())}")
 
     def note(self, line: str) -> None:
-        """Print what a stage found."""
+        """Print a line, such as what a stage found."""
+        self.said = self.clock()
         print(f"fedxray: {printable(line)}", file=sys.stderr, flush=True)
 
     def __call__(self, done: int, total: int, label: str) -> None:
-        """Print nothing."""
+        """Print how far a stage is, a minute after the last line."""
+        if self.clock() - self.said >= EVERY:
+            self.note(f"{', '.join(self.names.values())}: {done}/{total} after {duration(self.clock() - self.start)}")
 
 
 IDENTITY = re.compile(r"(.+)-[0-9a-f]{10}")  # of a run or case: its place in the grid, and a digest
@@ -330,7 +350,7 @@ class BarLine:
 
 @contextmanager
 def progress_bar(quiet: bool, console: Console | None = None) -> Iterator[Progress]:
-    """Show a bar with the time left, on a terminal only; else only lines on the stages of an audit."""
+    """Show a bar with the time left, on a terminal only; else lines on the stages of an audit and every minute."""
     from fedxray.audit.run.audit import silent
 
     if quiet:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fedxray.errors import BadInput, check_one_of, printable
 from fedxray.metrics import units
+from fedxray.report.noise import EPSILON, NOISE, OF_ONE_GRADIENT, noise_scale
 
 # Parts of column names, the likeliest first
 TARGETS = ("target", "outcome", "label", "cost", "charges", "bill", "price", "readmitted", "mortality", "survived")
@@ -35,7 +36,6 @@ IMAGES = 8  # that a client trains on
 HOLDOUT = 0.1  # of a client's records, where the plan does not state it
 LONG = 120.0  # seconds of one answer
 ROUNDS, BATCH, SMALL_BATCH, RATE = 20, 32, 4, 0.05  # the small batch is of images
-NOISE = 5  # times what one record, with a gradient of norm 1, moves the updates of all rounds together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +253,10 @@ def _table(path: Path, given: str, target: str | None, sensitive: str | None, *,
         data=data,
         model=['name = "mlp"', _noted("hidden = [64]", OWN_MODEL)],
         federation=ONE_GRADIENT if one_gradient else TRAINING,
-        defences=_defences(table.records, None if one_gradient else noise_scale(ROUNDS, BATCH)),
+        defences=_defences(
+            table.records,
+            None if one_gradient else noise_scale(learning_rate=RATE, epochs=1, rounds=ROUNDS, batch_size=BATCH),
+        ),
         attacks=[ROWS] if one_gradient else _table_attacks(table),
     )
     return Draft(text=text, found=table.found)
@@ -313,11 +316,6 @@ def _table_attacks(table: Table) -> list[Try]:
     return [*tries, Try(question=question, name="membership-best", lines=few, metric=metric)]
 
 
-def noise_scale(rounds: int, batch: int) -> float:
-    """Return a standard deviation of noise on updates, by what one record changes in them, to one digit."""
-    return float(f"{NOISE * RATE * math.sqrt(rounds) / batch:.1g}")
-
-
 def _defences(records: int, scale: float | None) -> list[str]:
     """Return the tables of defences: none, noise, and dp-sgd, as a comment where its extra is not installed.
 
@@ -326,11 +324,11 @@ def _defences(records: int, scale: float | None) -> list[str]:
     delta = f"1e-{math.ceil(math.log10(max(records, 10))) + 1}"  # well below one divided by the number of records
     today = _noted("deployed = true", "judged by the limits below: move it to the defence that you use")
     rule = f"{NOISE} x learning_rate x epochs x sqrt(rounds) / batch_size"
-    sized = "scale = 0.1" if scale is None else _noted(f"scale = {scale}", f"{rule}: a first try")
+    sized = f"scale = {OF_ONE_GRADIENT}" if scale is None else _noted(f"scale = {scale}", f"{rule}: a first try")
     noise = [_noted('name = "gaussian-noise"', "on every number that is sent"), sized]
     bound = [
         _noted('name = "dp-sgd"', "bounds what any attack learns of a record"),
-        "epsilon = 8.0",
+        f"epsilon = {EPSILON}",
         f"delta = {delta}",
     ]
     made = ["\n".join(("[[defence]]", *lines)) for lines in (['name = "none"', today], noise, [*bound, "clip = 1.0"])]
@@ -380,7 +378,10 @@ def _images(path: Path | None, given: str, *, one_gradient: bool) -> Draft:
         data=data,
         model=[*network[:-1], _noted(network[-1], OWN_MODEL)],
         federation=training,
-        defences=_defences(IMAGES, None if one_gradient else noise_scale(1, SMALL_BATCH)),
+        defences=_defences(
+            IMAGES,
+            None if one_gradient else noise_scale(learning_rate=RATE, epochs=1, rounds=1, batch_size=SMALL_BATCH),
+        ),
         attacks=tries,
     )
     return Draft(text=text, found=(found,))

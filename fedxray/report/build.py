@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -97,6 +98,7 @@ def contents(document: Mapping[str, Any], galleries: Galleries, *, show_private:
         "galleries": galleries,
         "gallery_groups": gallery_groups(document, galleries.shown),
         "show_private": show_private,
+        "out": shlex.quote(str(document.get("out") or "DIR")),
         "curves": loss_curves(document),
         "more_curves": curves_left_out(document),
         "searches": searches(document),

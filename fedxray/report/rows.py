@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from fedxray.audit.judge.gate import UTILITY, label_of, parts, plans_of
 from fedxray.audit.restoring import restored_title
 from fedxray.metrics import units
+from fedxray.report.noise import noise_of
 
 Row = Mapping[str, Any]
 Plan = Mapping[str, Any]
@@ -116,8 +117,8 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
     """Return the rows in order; equal results of attackers who know the defence and who do not become one row.
 
     Each has its number of `runs` with a score, whether they are `recorded`, the share of `public` records, and how many
-    clients of all were `sampled`, the command of its `audit`, whether its records are `synthetic`, and whether the plan
-    has `listed` defences; its `worst` unit has the `name` of its client.
+    clients of all were `sampled`, the command of its `audit`, whether its records are `synthetic`, the `noise` on
+    updates to try first, and whether the plan has `listed` defences; its `worst` unit has the `name` of its client.
     """
     plans, names = plans_of(document), _client_names(document)
     recorded = {name for name, plan in plans.items() if "transcript" in plan}
@@ -134,6 +135,7 @@ def shown_rows(document: Mapping[str, Any]) -> list[Row]:
             "sampled": _sampled(plans, row),
             "audit": audit_command(document),
             "synthetic": "schema" in table(plans.get(plan_of(row), {}), "data"),
+            "noise": noise_of(plans.get(plan_of(row), {})),
             "listed": bool(parts(plans.get(plan_of(row), {}), "defence")),
         }
         if row["worst"] is not None:

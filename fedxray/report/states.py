@@ -13,6 +13,7 @@ from fedxray.audit.judge.verdict import COPIES_ONLY, LEAST_RUNS, is_bounded, is_
 from fedxray.metrics import units
 from fedxray.metrics.table import BY_PERSON, base_metric
 from fedxray.report import words
+from fedxray.report.noise import EPSILON
 from fedxray.report.rows import Row
 
 MEANINGS: Mapping[str, str] = {  # worst first
@@ -328,7 +329,6 @@ FEW_RUNS = f"Too few runs to say how many would settle it: run at least {LEAST_R
 UNTESTED = "Treat the defence as untested, and audit another one. To list them:"
 AS_A_LEAK = "fedxray has no other attack of this kind: treat it as a leak. "
 NEW_DEFENCE = "To audit noise as a defence, append to the plan:"
-NOISE = {"dp-sgd": "epsilon = 8.0", "gaussian-noise": "scale = 0.25"}  # with a setting for a first try
 STRONGER, LIST = "Audit a stronger setting, or another defence. To list them:", "fedxray list defences"
 
 
@@ -413,8 +413,9 @@ def defend(row: Row) -> tuple[str, str]:
     if row["defence"] != "none":
         return STRONGER, LIST
     name = "gaussian-noise" if row["kind"] == "client" else "dp-sgd"  # what hides updates, or bounds a record
+    setting = f"scale = {row['noise']:g}" if name == "gaussian-noise" else f"epsilon = {EPSILON}"
     lines = [] if row["listed"] else ["[[defence]]", 'name = "none"']
-    return NEW_DEFENCE, _added(row, "\n".join([*lines, "[[defence]]", f'name = "{name}"', NOISE[name]]))
+    return NEW_DEFENCE, _added(row, "\n".join([*lines, "[[defence]]", f'name = "{name}"', setting]))
 
 
 def _added(row: Row, part: str) -> str:

@@ -342,7 +342,8 @@ METHOD: tuple[tuple[str, str], ...] = (
         "redrawing that choice shows which scores arise by chance. **Swap test**: the attack is repeated with the "
         "messages of other clients; if they were as good, some other pairing of messages and clients would often "
         "score as high. **Run test**: Student's t over runs. p is the probability of such a result without a leak, "
-        "corrected for all rows of the audit; at most 0.05 counts.",
+        "corrected for all rows of the audit; at most 0.05 counts, or the part of it that each look at the results may "
+        'spend where the audit looks repeatedly (seeds = "auto", --resume --seeds).',
     ),
     (
         "Verdict and state",

@@ -364,7 +364,7 @@ def test_an_audit_of_own_data_prints_how_it_was_read(fedxray: Command, tmp_path:
     ]
     assert fedxray("audit", plan, "--out", "quiet", "--engine", "inline", "--quiet").err == ""
     ended = fedxray("audit", plan, "--out", "out", "--engine", "inline")
-    assert ended.code == 0 and ended.err.splitlines() == dry.out.splitlines()[:10]
+    assert ended.code == 0 and ended.err.splitlines() == [*dry.out.splitlines()[:10], "fedxray: running 1 seed"]
     cases = json.loads(Path("out", "results.json").read_bytes())["cases"]
     assert [(case["client"], case["ledger"]["target_name"]) for case in cases] == [(0, "n"), (1, "s")]
     assert not Path("out", "gallery.json").exists(), "what was guessed of own records is private"
@@ -620,6 +620,22 @@ def test_the_bar_names_its_stage_and_what_every_look_found(capsys: pytest.Captur
         assert isinstance(lines, StagedProgress)
         lines.note(note)
     assert capsys.readouterr().err == f"fedxray: {note}\n"
+
+
+def test_without_a_terminal_a_line_begins_each_stage_and_one_follows_every_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from fedxray.cli.audit import NotedProgress
+
+    times = iter([0.0, 0.0, 30.0, 61.0, 61.0, 61.0, 90.0])
+    lines = NotedProgress(clock=lambda: next(times))
+    lines.stage("3 of at most 20 seeds")
+    for done in range(3):
+        lines(done + 1, 40, "case")
+    assert capsys.readouterr().err.splitlines() == [
+        "fedxray: running 3 of at most 20 seeds",
+        "fedxray: 3 of at most 20 seeds: 2/40 after 61 s",
+    ]
 
 
 def test_the_bar_shows_the_share_of_the_work_that_is_done() -> None:

@@ -79,7 +79,7 @@ def make_row(kind: str = "leaks", /, **changes: Any) -> dict[str, Any]:
     """Return a row as `rows.shown_rows` hands it over: three runs of a simulation unless `changes` state otherwise."""
     base = {"attack": "attribute-from-model", "role": "server", "defence": "none", "aware": None, "metric": "accuracy"}
     shown = {"oracle": False, "unit": "client-run", "ceiling": None, "runs": 3, "recorded": False, "public": None}
-    known = {"audit": "fedxray audit release.toml --out r9", "listed": True}
+    known = {"audit": "fedxray audit release.toml --out r9", "listed": True, "noise": 0.03}
     worst = {"value": 0.83, "client": 1, "seed": 2, "record": None}
     return {**base, **shown, **known, "worst": worst, **copy.deepcopy(ROWS[kind]), **changes}
 

@@ -18,6 +18,8 @@ import pytest
 from fedxray.audit.judge import results
 from fedxray.errors import BadInput
 from fedxray.report import build_report, states
+from fedxray.report.build import contents, render
+from fedxray.report.gallery import Galleries
 from fedxray.report.rows import shown_rows
 from fedxray.report.words import escaped
 from tests.report.reading import Page, read_page
@@ -260,7 +262,9 @@ def test_private_pictures_go_to_the_private_folder(tmp_path: Path, small: dict[s
     assert "secret" not in page.text and "inferred value" in page.text and not page.all("img")
     assert not any("secret" in one.read_text() for one in (tmp_path / "report.md", *tmp_path.glob("figures/*")))
     before = sorted(one.name for one in tmp_path.iterdir())
-    assert "of private records are left out" in page.text
+    assert "of private records are left out" in page.text and "fedxray report DIR --show-private" in page.text
+    placed_there = contents({**small, "out": "my out"}, Galleries(shown=(), private=1, beyond=0))
+    assert "fedxray report 'my out' --show-private" in read_page(render(placed_there)).text
     private = build_report(tmp_path, show_private=True)
     assert private == tmp_path / "private" / "report.html"
     page = read_page(private.read_text())

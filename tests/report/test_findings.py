@@ -13,6 +13,7 @@ from fedxray.attacks import floor_prior
 from fedxray.audit import catalog
 from fedxray.metrics.units import GLUE
 from fedxray.report import states
+from fedxray.report.noise import noise_of, noise_scale
 from fedxray.report.overview import ATTACKS, INFORMED, PRIOR, SECRETS, SUMS, Card, answer, cards, overall, strongest
 from fedxray.report.rows import attack_facts, placed
 from fedxray.report.words import HELPS, grant_words
@@ -221,7 +222,7 @@ def test_under_what_is_added_to_the_plan_is_the_command_that_audits_it() -> None
 
 def test_without_a_defence_the_step_ends_with_a_line_for_the_plan() -> None:
     block = tomllib.loads(card_of(make_row()).command)
-    assert block == {"defence": [{"name": "gaussian-noise", "scale": 0.25}]}, "noise on updates, as the step says"
+    assert block == {"defence": [{"name": "gaussian-noise", "scale": 0.03}]}, "noise on updates, as the step says"
     assert 'name = "dp-sgd"' in card_of(make_row("leaks by split")).command
     bare = make_results(make_row("leaks by split"))
     bare["plan"]["defence"] = []
@@ -233,6 +234,16 @@ def test_without_a_defence_the_step_ends_with_a_line_for_the_plan() -> None:
     recorded["plan"]["transcript"] = {}
     assert "simulate the federation" in cards(recorded)[0].step
     assert not any("recommend" in step for step in next_steps(recorded)), "it has one setting only"
+
+
+def test_the_noise_to_try_first_is_that_of_init() -> None:
+    training = {"algorithm": "fedavg", "rounds": 1, "epochs": 1, "batch_size": 4, "learning_rate": 0.05}
+    assert (
+        noise_of({"federation": training}) == noise_scale(learning_rate=0.05, epochs=1, rounds=1, batch_size=4) == 0.06
+    )
+    assert noise_of({"federation": training | {"batch_size": "all"}, "data": {"limit": 8}}) == 0.03
+    assert noise_of({"federation": {"algorithm": "fedsgd"}}) == 0.1
+    assert noise_of({}) == 0.005, "defaults of the plan"
 
 
 def test_the_most_exposed_client_has_its_name_and_the_share_its_whole() -> None:
