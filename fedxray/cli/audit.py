@@ -261,12 +261,12 @@ class NotedProgress:
 
     clock: Callable[[], float] = time.monotonic
     names: dict[str, str] = field(default_factory=dict)  # of the audit, if there are several, and stage
-    start: float = field(init=False)
+    begun: float = field(init=False)
     said: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Start the clock."""
-        self.start = self.said = self.clock()
+        self.begun = self.said = self.clock()
 
     def audit(self, name: str) -> None:
         """Take the name of the audit that begins."""
@@ -285,7 +285,7 @@ class NotedProgress:
     def __call__(self, done: int, total: int, label: str) -> None:
         """Print how far a stage is, a minute after the last line."""
         if self.clock() - self.said >= EVERY:
-            self.note(f"{', '.join(self.names.values())}: {done}/{total} after {duration(self.clock() - self.start)}")
+            self.note(f"{', '.join(self.names.values())}: {done}/{total} after {duration(self.clock() - self.begun)}")
 
 
 IDENTITY = re.compile(r"(.+)-[0-9a-f]{10}")  # of a run or case: its place in the grid, and a digest
