@@ -552,6 +552,7 @@ CLAIMS: tuple[Claim, ...] = (
             by=by,
             only=("sra-gradients",),
             expects=tuple((left, right, "above") for left, right in pairs),
+            why="images from the update of a trained network are below a mean image in every row",
         )
         for parameter, lost, by, pairs in FACES_SWEEPS
     ),
@@ -563,6 +564,7 @@ CLAIMS: tuple[Claim, ...] = (
             by=by,
             only=("sra-heuristic",),
             expects=tuple((left, right, "not above") for left, right in pairs),
+            why="those from the last reply fall as much: fewer local steps in as many rounds train the network less",
         )
         for parameter, _, by, pairs in FACES_SWEEPS
     ),
