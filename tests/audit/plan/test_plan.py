@@ -337,3 +337,8 @@ def test_the_primary_metric_is_one_that_the_attack_is_scored_with(tmp_path: Path
         make_plan(tiny(attack=[{**attack, "primary": "acuracy"}]), tmp_path)
     with pytest.raises(BadInput, match=r"attack\[0\].primary"):
         make_plan(tiny(attack=[{**attack, "primary": "auc"}]), tmp_path)
+
+
+def test_a_factory_with_a_dot_for_its_colon_gets_the_colon(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"model\.factory: .* Did you mean hospnet:network\?"):
+        make_plan(tiny() | {"model": {"factory": "hospnet.network"}}, tmp_path)
