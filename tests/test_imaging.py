@@ -233,30 +233,40 @@ def test_nothing_ambient_and_inputs_unchanged() -> None:
     assert torch.equal(guess, kept[0]) and torch.equal(truth, kept[1])
 
 
-def strokes(background: float, depth: float, noise: float = 0.0) -> Tensor:
-    """Two 10 x 10 images with a stroke of 10 pixels, the second half as deep; the first pixels of each are noisy."""
-    ink = torch.zeros(2, 1, 10, 10)
-    ink[0, 0, 5], ink[1, 0, :, 3] = depth, depth / 2
-    ink[:, 0, 0, 0] = noise
+def strokes(background: float, *depths: float) -> Tensor:
+    """One 10 x 10 image for each depth, with a stroke of 10 pixels."""
+    ink = torch.zeros(len(depths), 1, 10, 10)
+    for image, depth in zip(ink, depths, strict=True):
+        image[0, 5] = depth
     return (background - ink).abs()
 
 
 @pytest.mark.parametrize("background", [0.0, 1.0])
-def test_strokes_on_a_plain_background_get_one_contrast_and_lose_the_noise(background: float) -> None:
-    expected = strokes(background, 0.85)
-    expected[1] = (background - 2 * (background - expected[1]).abs()).abs()  # of the same depth as the first
-    for depth in (0.8, 0.9):
-        evened = imaging.with_even_contrast(strokes(background, depth, noise=0.08))
-        assert torch.allclose(evened, expected, atol=1e-6)
+def test_weak_strokes_are_raised_to_one_contrast_and_strong_ones_stay(background: float) -> None:
+    evened = imaging.with_even_contrast(strokes(background, 0.3, 0.6, 0.85, 1.0))
+    assert torch.allclose(evened, strokes(background, 0.85, 0.85, 0.85, 1.0), atol=1e-6)
 
 
-def test_contrast_is_what_a_loop_over_pixels_gives() -> None:
-    pixels = (1 - 0.9 * torch.rand(3, 1, 9, 9, generator=fork(0, "ink")) ** 12).double()
-    assert float((pixels > 0.9).double().mean()) > 0.7
-    for image, evened in zip(pixels, imaging.with_even_contrast(pixels), strict=True):
-        ink = [max(0.0, 1 - value - 0.1) for value in image.flatten().tolist()]
-        factor = min(3.0, max(1 / 3, 0.85 / sorted(ink)[round(0.99 * 81) - 1]))
-        assert evened.flatten().tolist() == pytest.approx([1 - min(1.0, factor * value) for value in ink])
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.03])
+@pytest.mark.parametrize("depth", [0.9, 1.0])
+def test_even_contrast_takes_noise_off_and_harms_no_good_image(noise: float, depth: float) -> None:
+    truth = strokes(1.0, depth, depth, depth)
+    guess = truth + noise * torch.randn(truth.shape, generator=fork(0, "noise"))
+    before, after = (imaging.psnr(image.clamp(0, 1), truth) for image in (guess, imaging.with_even_contrast(guess)))
+    assert bool((after >= before).all())
+
+
+def test_even_contrast_is_what_a_loop_over_pixels_gives() -> None:
+    pixels = (1 - 0.7 * torch.rand(3, 1, 9, 9, generator=fork(0, "ink")) ** 12).double()
+    ink = [[1 - value for value in image.flatten().tolist()] for image in pixels]
+    near = [value for image in ink for value in image if value < 0.1]
+    assert len(near) > 0.7 * 3 * 81
+    noise = min(0.1, 3 * math.sqrt(sum(value**2 for value in near) / len(near)))
+    place = round(0.99 * 81) - 1
+    for image, evened in zip(ink, imaging.with_even_contrast(pixels), strict=True):
+        left = [max(0.0, value - noise) for value in image]
+        factor = min(3.0, max(1 / 3, max(0.85, sorted(image)[place]) / sorted(left)[place]))
+        assert evened.flatten().tolist() == pytest.approx([1 - min(1.0, factor * value) for value in left])
 
 
 def test_images_without_a_plain_background_keep_their_contrast() -> None:

@@ -20,7 +20,8 @@ def _keep_help() -> None:
 
     def init(self: TyperArgument, **given: Any) -> None:
         start(self, **given)
-        self.help = given.get("help")
+        if self.help is None:
+            self.help = given.get("help")
 
     TyperArgument.__init__ = init  # type: ignore[method-assign]
 

@@ -257,7 +257,7 @@ EVERY = 60.0  # seconds between lines on progress
 
 @dataclass
 class NotedProgress:
-    """Progress without a terminal: a line when a stage begins, on what it found, and every minute."""
+    """Progress without a terminal: a line when a stage begins, on what it found, and one a minute as tasks end."""
 
     clock: Callable[[], float] = time.monotonic
     names: dict[str, str] = field(default_factory=dict)  # of the audit, if there are several, and stage

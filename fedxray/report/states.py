@@ -403,7 +403,9 @@ def unanswered(row: Row, reasons: Sequence[str], cases: int, remedy: str = "") -
 def attack_table(name: str, **settings: str | Sequence[str]) -> str:
     """Return the table of an attack, as it can be appended to a plan."""
     given = {"name": name, **settings}
-    return "\n".join(["[[attack]]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())])
+    return "\n".join(
+        ["[[attack]]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in given.items())]
+    )
 
 
 def defend(row: Row) -> tuple[str, str]:

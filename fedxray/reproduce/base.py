@@ -346,7 +346,7 @@ REPRODUCTIONS: dict[str, str] = {
     "lmra-heterogeneity": "fedxray.reproduce.lmra:HETEROGENEITY",
     "lmra-distances": "fedxray.reproduce.lmra:DISTANCES",
     "lmra-images": "fedxray.reproduce.lmra:IMAGES",
-    "lmra-regime": "fedxray.reproduce.lmra:REGIME",
+    "lmra-regime": "fedxray.reproduce.lmra_regime:REGIME",
     "awa-table4": "fedxray.reproduce.awa:TABLE4",
     "awa-iterations": "fedxray.reproduce.awa:ITERATIONS",
     "awa-search": "fedxray.reproduce.awa:SEARCH",

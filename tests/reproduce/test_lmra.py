@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from fedxray.reproduce import lmra, measurements
+from fedxray.reproduce import lmra, lmra_regime, measurements
 from fedxray.reproduce.base import Request, published
 from fedxray.reproduce.lmra import (
     LBFGS_RATES,
@@ -105,8 +105,8 @@ def test_fewer_clients_are_among_more() -> None:
 
 
 def test_every_client_of_the_regime_is_attacked_and_holds_a_part_of_the_data() -> None:
-    for row in lmra.REGIME.rows:
-        plan = lmra.plan_regime(SMALL, row)
+    for row in lmra_regime.REGIME.rows:
+        plan = lmra_regime.plan(SMALL, row)
         assert plan["data"]["clients"] == len(plan["attack"][0]["targets"]) == 6 and plan["seeds"] == list(range(5))
         assert {key: plan["federation"][key] for key in lmra.RECIPE} == lmra.RECIPE
 

@@ -11,7 +11,8 @@ import pytest
 
 from fedxray.reproduce.base import NO_TABLE, REPRODUCTIONS, find
 from fedxray.reproduce.document import read
-from fedxray.reproduce.scoreboard import CLAIMS, PAPERS, VERDICTS, Claim, judge, page
+from fedxray.reproduce.claims import CLAIMS, Claim
+from fedxray.reproduce.scoreboard import PAPERS, VERDICTS, judge, page
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 HAVE = {  # how many tables and figures each paper has; those of AIA and DLF with the appendices that it cites

@@ -2,12 +2,12 @@
 
 First a network G learns the client's changes from the models it was sent (Eq. 7), then a model is sought at which G
 predicts no change (Eq. 8). `reading = "norm-descent"` minimises |G|^2, as the paper writes; "follow-update" adds the
-predicted change again and again, as its authors' later code does. "raw" is the paper to the letter: all weights of G
-trained, on models and changes in their own units. All start from the last returned model.
+predicted change again and again, as its authors' later code does. "raw" trains all weights of G on models and changes
+in their own units, as the paper reads. All start from the last returned model.
 
-Where we differ, but for "raw": models and changes are centred and scaled by one number each, so that Eq. 7 is the
-paper's up to a factor; both stages run Adam (follow-update: plain steps) and keep the point with the lowest loss, which
-the paper leaves open. A hundred messages leave most directions of a large model undetermined; `restrict = "span"`
+Where we differ: both stages run Adam (follow-update: plain steps) and keep the point with the lowest loss, which the
+paper leaves open; but for "raw", models and changes are centred and scaled by one number each, so that Eq. 7 is the
+paper's up to a factor. A hundred messages leave most directions of a large model undetermined; `restrict = "span"`
 therefore seeks among the affine combinations of the models that were sent. One setting serves all clients; the paper
 has others client by client (Tables 5 to 8) and does not state how they were chosen.
 
@@ -129,7 +129,7 @@ def fresh_network(first: Tensor, sizes: tuple[int, ...], generator: torch.Genera
 def raw_network(
     parameters: int, hidden: tuple[int, ...], generator: torch.Generator, like: Tensor
 ) -> dict[str, Tensor]:
-    """Return a fresh network from all parameters to all parameters, drawn as torch draws weights, without biases."""
+    """Return a fresh network from all parameters to all parameters, weights drawn as torch draws them, biases 0."""
     first = uniform_like(like.new_empty((hidden[0] if hidden else 0, parameters)), fork(generator, "first layer"))
     return fresh_network((2 * first - 1) / parameters**0.5, (*hidden, parameters), fork(generator, "network"))
 

@@ -201,9 +201,10 @@ def _repeats(plan: Plan, part: AttackPart, attack: Attack, federation: Federatio
 def planned_steps(attack: Attack, *, restarts: bool = False) -> int:
     """Return the optimisation steps of one restart of an attack, or of all; 0 where it has no such setting."""
     settings = attack_settings(attack)
-    steps, times = settings.get("steps", 0), settings.get("restarts", 1)
+    steps, times, rates = settings.get("steps", 0), settings.get("restarts", 1), settings.get("rates", ())
     if not isinstance(steps, int):
         return 0
+    steps *= 1 + (len(rates) if isinstance(rates, tuple) else 0)  # further learning rates are descents of their own
     return steps * times if restarts and isinstance(times, int) else steps
 
 
