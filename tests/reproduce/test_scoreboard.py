@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fedxray.reproduce.base import NO_TABLE, REPRODUCTIONS, find
-from fedxray.reproduce.document import read
 from fedxray.reproduce.claims import CLAIMS, Claim
+from fedxray.reproduce.document import read
 from fedxray.reproduce.scoreboard import PAPERS, VERDICTS, judge, page
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
