@@ -348,7 +348,7 @@ METHOD: tuple[tuple[str, str], ...] = (
     (
         "Verdict and state",
         "**Leaks**: the gain is above the margin and not luck; holds for the runs that happened. **Small**: it leaks, "
-        "shown by the split or swap test, but for runs like these by no more than the margin. **No leak found**: "
+        "shown by the split or swap test, but the gain in these runs is at most the margin. **No leak found**: "
         "for runs like these the gain is at most the margin, the same attack detects a planted leak under the same "
         "defence, and a leak of two margins would have been detected in 4 of 5 such audits. **Stopped**: the attack "
         "leaks without the defence and is bounded in the same way with it, but planted leaks are hidden too; another "

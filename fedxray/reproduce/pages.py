@@ -156,11 +156,12 @@ def _rounded(value: float) -> str:
 def answer(content: Mapping[str, Any]) -> str:
     """Return in one line how many published numbers our intervals contain, and how often the paper's order holds."""
     both = [row for row in content["rows"] if row["paper"] and row["ours"]["mean"] is not None]
-    around = sum(row["place"] == "around" for row in both)
+    around, wide = (sum(row["place"] == place for row in both) for place in ("around", "too wide"))
     verdicts = Counter(entry["verdict"] for entry in content["differences"] if entry["verdict"])
     orders = [f"{name} in {verdicts[name]}" for name in ("holds", "reversed", "undecided") if verdicts[name]]
     total = verdicts.total()
     said = [f"{around} of {words.count(len(both), 'published number')} inside our interval"] if both else []
+    said += [f"{wide} inside one too wide to confirm it"] if wide else []
     said += [f"the paper's order {', '.join(orders)} of {words.count(total, 'comparison')}"] if orders else []
     return f"Answer: {'; '.join(said) or 'nothing to compare with the paper'}."
 

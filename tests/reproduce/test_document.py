@@ -123,6 +123,10 @@ def test_the_answer_comes_first_and_rows_that_are_numbers_say_of_what() -> None:
     assert console.file.getvalue().startswith(first)  # type: ignore[attr-defined]
     assert markdown(content).splitlines()[2].startswith(first)
     assert answer(read(RESULTS / "awa-landscape.json")) == "Answer: nothing to compare with the paper."
+    rows = [{**row, "place": "too wide"} for row in content["rows"][:2]]
+    assert "0 of 2 published numbers inside our interval; 2 inside one too wide to confirm it;" in answer(
+        {**content, "rows": rows}
+    )
     assert sheets(content)[0].head[0] == "row" and sheets({**content, "row_is": "x"})[0].head[0] == "row (x)"
     for name in REPRODUCTIONS:
         reproduction = find(name)
