@@ -70,7 +70,6 @@ CLAIMS: tuple[Claim, ...] = (
         place="Table 3",
         says="With inferred labels the attack still reconstructs more than attacks on FedSGD.",
         by="dlf-table3",
-        why="four writers",
     ),
     Claim(paper="dlf", place="Figure 2", says="Reconstructions of Table 3.", why=PICTURES),
     Claim(
