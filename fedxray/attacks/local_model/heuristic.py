@@ -157,7 +157,7 @@ class LocalModelHeuristic(messages.LocalModelAttack):
     reading: Literal["norm-descent", "follow-update", "raw"] = setting(
         "norm-descent",
         "How the predicted update is brought to zero: by minimising its norm (the paper), by following it (the "
-        "authors' later code), or by minimising its norm in the parameters' own units (the paper to the letter).",
+        "authors' later code), or by minimising its norm in the parameters' own units (as the paper reads).",
     )
     restrict: Literal["none", "span"] = setting(
         "none", "Where the model is sought: anywhere, or among affine combinations of the models sent."
@@ -177,7 +177,7 @@ class LocalModelHeuristic(messages.LocalModelAttack):
     )
 
     def check_settings(self) -> None:
-        """Refuse the paper to the letter within the span, which it does not have."""
+        """Refuse raw units within the span of the models, which are coordinates."""
         if self.reading == "raw" and self.restrict != "none":
             remedy = 'Use reading = "norm-descent".'
             raise BadInput("restrict", expected="none, with raw", got=self.restrict, remedy=remedy)
